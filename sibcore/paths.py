@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+PROFILES = ("quick", "cpu", "paper")  # the folders of notebooks/params
 
 
 def root() -> Path:

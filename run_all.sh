@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Everything in one command, set-up included. See ./run_all.sh --help
+set -euo pipefail
+
+usage() {
+    cat <<'TEXT'
+usage: ./run_all.sh [run options]      set up, run every notebook, write figures/ and results/
+       ./run_all.sh test [pytest ...]  set up, then ruff, pytest and the nbval checks of the notebooks
+       ./run_all.sh lab [options]      set up, then open JupyterLab on notebooks/
+       ./run_all.sh refresh            set up, then execute the notebooks in place, as they are committed
+
+run options:
+  --profile quick|cpu|paper   how much to compute (quick: minutes, any machine; paper: a GPU and the full data sets)
+  --only 02                   only this notebook, by number or part of its name; may be repeated
+  --list                      say what would run, and why; run nothing
+  --force                     run and compute again even what did not change
+  --help                      this text
+
+The environment: an active virtual or conda environment (other than conda's base) is used, else .venv is made here.
+SIB_DATA    folder with data sets     SIB_DEVICE  cpu, cuda, cuda:1, mps (default: the best there is)
+SIB_OUTPUT  folder for results/ and figures/ (default: here)
+TEXT
+}
+
+die() {
+    echo "run_all.sh: $*" >&2
+    exit 2
+}
+
+# The first Python that is new enough.
+find_python() {
+    local candidate
+    for candidate in python3 python3.13 python3.12 python3.11 python3.10 python; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    die "no Python 3.10 or newer found on PATH; install one from your system's packages or https://www.python.org"
+}
+
+set_up() {
+    if [[ -n ${VIRTUAL_ENV:-} || (-n ${CONDA_PREFIX:-} && ${CONDA_DEFAULT_ENV:-base} != base) ]]; then
+        python=$(find_python)
+    else
+        if [[ ! -x .venv/bin/python ]]; then
+            local base
+            base=$(find_python)
+            echo "making .venv with $("$base" --version)"
+            "$base" -m venv .venv || {
+                rm -rf .venv
+                die "could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv"
+            }
+        fi
+        python=$PWD/.venv/bin/python
+    fi
+    PATH=$(dirname "$python"):$PATH
+    export PATH JUPYTER_PREFER_ENV_PATH=1
+    install
+}
+
+# Install once, and again when the requirements change. The stamp is written last, so a broken install is redone.
+install() {
+    local stamp wanted
+    stamp=$("$python" -c 'import sys; print(sys.prefix)')/.sibcore-installed
+    wanted=$("$python" - <<'PY'
+import hashlib, pathlib
+files = "requirements.txt", "pyproject.toml"
+print(hashlib.sha256(b"".join(pathlib.Path(f).read_bytes() for f in files)).hexdigest(), pathlib.Path.cwd())
+PY
+)
+    [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && return
+    echo "installing the pinned packages (once; some minutes)"
+    "$python" -m pip install --disable-pip-version-check --quiet -r requirements.txt ||
+        die "pip could not install requirements.txt (see above); the README's FAQ has the common causes"
+    "$python" -m pip install --disable-pip-version-check --quiet --no-deps -e . || die "pip could not install sibcore itself"
+    echo "$wanted" >"$stamp"
+}
+
+# ruff, the unit tests, and every notebook executed from scratch and compared with its committed output. All are run, so
+# that one log shows all that is wrong. Notebooks write to a scratch folder, never into the checkout.
+run_tests() {
+    local failed=() scratch
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    ruff check . || failed+=("ruff check")
+    ruff format --check . || failed+=("ruff format")
+    "$python" -m pytest "$@" || failed+=(pytest)
+    SIB_OUTPUT=$scratch "$python" -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 \
+        -p no:cacheprovider notebooks || failed+=(nbval)
+    if ((${#failed[@]})); then
+        printf 'FAILED: %s\n' "${failed[@]}"
+        return 1
+    fi
+    echo "all checks passed"
+}
+
+cd "$(dirname "${BASH_SOURCE[0]}")"
+case ${1:-} in
+    -h | --help | help) usage ;;
+    test)
+        shift
+        set_up
+        run_tests "$@"
+        ;;
+    lab)
+        shift
+        set_up
+        exec "$python" -m jupyterlab --notebook-dir=notebooks "$@"
+        ;;
+    refresh)
+        shift
+        set_up
+        exec "$python" -m sibcore refresh "$@"
+        ;;
+    "" | -*)
+        set_up
+        exec "$python" -m sibcore run "$@"
+        ;;
+    *) usage >&2 && die "there is no command '$1'" ;;
+esac

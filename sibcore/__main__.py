@@ -1,0 +1,74 @@
+"""The command line: `python -m sibcore <command>`; `./run_all.sh` calls it once the environment stands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sibcore import paths
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="sibcore", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    run = commands.add_parser("run", help="run the notebooks through papermill")
+    run.add_argument("--profile", choices=paths.PROFILES, default="quick", help="how much to compute")
+    run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
+    run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
+    run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
+    run.set_defaults(call=_run)
+
+    refresh = commands.add_parser("refresh", help="execute the notebooks in place, as they are committed")
+    refresh.add_argument(
+        "--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated"
+    )
+    refresh.set_defaults(call=_refresh)
+
+    scrub = commands.add_parser("scrub", help="strip machine-dependent metadata from notebooks, keeping their outputs")
+    scrub.add_argument("notebooks", nargs="+", type=Path)
+    scrub.set_defaults(call=_scrub)
+
+    options = parser.parse_args(arguments)
+    try:
+        return options.call(options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; what was finished is kept, start again to go on", file=sys.stderr)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    from sibcore import pipeline
+
+    todo = pipeline.jobs(options.profile, options.only)
+    if options.list:
+        for job in todo:
+            why = "forced" if options.force else job.why()
+            print(f"{job.name:<40} {'would run: ' + why if why else 'unchanged'}")
+        return 0
+    outcomes = pipeline.run_all(todo, options.force)
+    print(pipeline.summary(outcomes))
+    return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+def _refresh(options: argparse.Namespace) -> int:
+    from sibcore import notebook_files, pipeline
+
+    for job in pipeline.jobs("quick", options.only):
+        notebook_files.refresh(job.notebook)
+    return 0
+
+
+def _scrub(options: argparse.Namespace) -> int:
+    from sibcore import notebook_files
+
+    notebook_files.scrub(options.notebooks)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

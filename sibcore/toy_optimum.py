@@ -1,0 +1,160 @@
+"""The exact optimum of the spinning-lines objective: what training could reach at best, and under which reading.
+
+Per task the objective (avi) is, with c the reading's likelihood weight, S = sum_i x_i^2 and p_psi = N(m, s^2),
+
+    c S ((w - theta)^2 + sigma_w^2) / 2 + KL(N(theta, sigma_w^2) || N(m, s^2)).
+
+theta may depend on x only. Given x, w has mean v(x) = mean(x) + mu_w and variance sigma_w^2, so the best are
+
+    theta*(x) = (c S v(x) + m / s^2) / (c S + 1 / s^2),    m = E theta*,    s^2 = sigma_w^2 + Var theta*:
+
+a compromise between the posterior mean v(x) and the prior mean m, in which the prior narrows as theta* varies less.
+The expectations run over mean(x) ~ N(mu, sigma^2 / n) and, independent of it, sum_i (x_i - mean(x))^2 ~
+sigma^2 chi^2_{n-1}, and are computed by Gaussian quadrature.
+
+Where x tells much of w (sigma^2 / n well above sigma_w^2) the slope a of theta* against mean(x) solves
+a^2 - a + 1 / (c sigma^4) = 0 (for c free of n): a posterior that follows its data exists only if c sigma^4 > 4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import eigh_tridiagonal
+
+from sibcore.toy import SpinningLines
+
+Array = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimum:
+    """The best psi = (mean, std), and what theta* then attains on average over tasks."""
+
+    mean: float
+    std: float
+    slope: float  # of theta* against mean(x): 1 follows the posterior mean, 0 ignores x
+    mse: float
+    kl_posterior: float
+    kl_prior: float
+    information: float
+    objective: float
+
+
+def best_theta(p: SpinningLines, weight: float, mean: float, std: float, v: Array, S: Array) -> Array:
+    """theta*(x) for posterior means v and sums of squares S of any shape."""
+    return (weight * S * v + mean / std**2) / (weight * S + 1 / std**2)
+
+
+def solve(p: SpinningLines, weight: float, tolerance: float = 1e-13) -> Optimum:
+    """Alternate the two closed forms above from a wide prior and from a narrow one; keep the better end point."""
+    v, S, probability = _quadrature(p)
+    ends = []
+    for mean, std in ((p.prior[0], 1.0 + p.prior[1]), (p.prior[0], p.sigma_w)):
+        for _ in range(100_000):
+            theta = best_theta(p, weight, mean, std, v, S)
+            new_mean = float(probability @ theta)
+            new_std = math.sqrt(p.sigma_w**2 + float(probability @ (theta - new_mean) ** 2))
+            moved = abs(new_mean - mean) + abs(new_std - std)
+            mean, std = new_mean, new_std
+            if moved < tolerance:
+                break
+        ends.append(_describe(p, weight, mean, std, best_theta(p, weight, mean, std, v, S), v, S, probability))
+    return min(ends, key=lambda end: end.objective)
+
+
+def objective_on(p: SpinningLines, weight: float, best: Optimum, v: Array, S: Array, w: Array) -> float:
+    """The mean objective of theta* on given tasks (posterior means v, sums of squares S, slopes w), to compare with."""
+    theta = best_theta(p, weight, best.mean, best.std, v, S)
+    kl = _kl_to_psi(p, theta, best.mean, best.std)
+    return float(np.mean(0.5 * weight * S * ((w - theta) ** 2 + p.sigma_w**2) + kl))
+
+
+def solve_linear_xi(p: SpinningLines, weight: float, K: int) -> Optimum:
+    """The best that K steps of eq. (toy) can do with a linear xi(y) = a y + b, theta^0 = lambda and any psi.
+
+    Such a step is theta <- theta - eta (a S theta + b n mean(x)): all it takes to move towards the posterior mean.
+    It tells what K steps can do before any training; a richer xi can only do better.
+    """
+    v, S, probability = (torch.from_numpy(array) for array in _quadrature(p))
+    xbar = v - p.mu_w
+    start = [p.prior[0], 1.0, -1.0 / max(K, 1), p.prior[0], math.log(p.prior[1])]
+    z = torch.tensor(start, dtype=torch.float64, requires_grad=True)  # lambda, a, b (both times eta n), m, log s
+
+    def theta() -> torch.Tensor:
+        value = z[0].expand_as(v)
+        for _ in range(K):
+            value = value - (z[1] * S / p.n * value + z[2] * xbar)
+        return value
+
+    def objective() -> torch.Tensor:
+        now, var = theta(), (2 * z[4]).exp()
+        fit = 0.5 * weight * S * ((v - now) ** 2 + 2 * p.sigma_w**2)
+        kl = 0.5 * ((now - z[3]) ** 2 + p.sigma_w**2) / var + z[4] - math.log(p.sigma_w) - 0.5
+        return probability @ (fit + kl)
+
+    optimizer = torch.optim.LBFGS(
+        [z], max_iter=500, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = objective()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    best = theta().detach().numpy()
+    mean, log_std = z.detach()[3:].tolist()
+    return _describe(p, weight, mean, math.exp(log_std), best, v.numpy(), S.numpy(), probability.numpy())
+
+
+def _describe(
+    p: SpinningLines, weight: float, mean: float, std: float, theta: Array, v: Array, S: Array, probability: Array
+) -> Optimum:
+    def expect(values: Array) -> float:
+        return float(probability @ values)
+
+    xbar = v - p.mu_w
+    squared_error = (v - theta) ** 2 + p.sigma_w**2  # E (w - theta)^2 given x
+    kl_to_psi = _kl_to_psi(p, theta, mean, std)
+    prior_mean, prior_std = p.prior
+    kl_prior = (std**2 + (mean - prior_mean) ** 2) / (2 * prior_std**2) + math.log(prior_std / std) - 0.5
+    return Optimum(
+        mean=mean,
+        std=std,
+        slope=expect((theta - expect(theta)) * (xbar - p.mu)) / (p.sigma**2 / p.n),
+        mse=expect(S / p.n * squared_error),
+        kl_posterior=expect((theta - v) ** 2) / (2 * p.sigma_w**2),
+        kl_prior=kl_prior,
+        information=expect(kl_to_psi),
+        objective=expect(0.5 * weight * S * (squared_error + p.sigma_w**2) + kl_to_psi),
+    )
+
+
+def _kl_to_psi(p: SpinningLines, theta: Array, mean: float, std: float) -> Array:
+    """KL(N(theta, sigma_w^2) || N(mean, std^2))."""
+    return (p.sigma_w**2 + (theta - mean) ** 2) / (2 * std**2) + math.log(std / p.sigma_w) - 0.5
+
+
+def _quadrature(p: SpinningLines, nodes: int = 48) -> tuple[Array, Array, Array]:
+    """Posterior means v, sums of squares S and their probabilities, flat arrays of nodes^2 points."""
+    z, weights_z = np.polynomial.hermite_e.hermegauss(nodes)
+    chi2, weights_chi2 = _chi_squared(p.n - 1, nodes)
+    xbar = p.mu + p.sigma / math.sqrt(p.n) * z
+    xbar, spread = (grid.ravel() for grid in np.meshgrid(xbar, p.sigma**2 * chi2, indexing="ij"))
+    probability = np.outer(weights_z / weights_z.sum(), weights_chi2).ravel()
+    return xbar + p.mu_w, spread + p.n * xbar**2, probability
+
+
+def _chi_squared(degrees: int, nodes: int) -> tuple[Array, Array]:
+    """Gauss-Laguerre quadrature of a chi-squared variable, by Golub and Welsch (no Gamma function to overflow)."""
+    if degrees == 0:
+        return np.zeros(1), np.ones(1)
+    alpha, k = degrees / 2 - 1, np.arange(nodes)
+    points, vectors = eigh_tridiagonal(2 * k + alpha + 1, np.sqrt(k[1:] * (k[1:] + alpha)))
+    return 2 * points, vectors[0] ** 2

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from sibcore import manifest, paths, runs
+
+FORK = multiprocessing.get_context("fork")
+PARAMS = {"n": 3, "seed": 7, "eta": 1e-3}
+
+
+def compute(params):
+    """Leaves a mark each time it runs, so that tests can count."""
+    with (paths.output() / "computed").open("a") as file:
+        file.write("x")
+    return {"answer": params["n"] * 2.0}, {"curve": np.arange(params["n"], dtype=np.float32)}
+
+
+compute.__module__ = "sibcore.bayes"  # a run's code is traced through the package, so tests borrow a module of it
+
+
+def slow(params):
+    time.sleep(0.3)
+    return compute(params)
+
+
+slow.__module__ = "sibcore.bayes"
+
+
+@pytest.fixture(autouse=True)
+def output(scratch):
+    paths.output().mkdir(parents=True)
+
+
+def times_computed() -> int:
+    return len((paths.output() / "computed").read_text())
+
+
+def test_a_run_is_computed_once_and_then_loaded_with_the_same_content():
+    first = runs.compute_or_load("experiment", PARAMS, compute)
+    second = runs.compute_or_load("experiment", PARAMS, compute)
+    assert times_computed() == 1
+    assert second.metrics == {"answer": 6.0}
+    np.testing.assert_array_equal(second.arrays["curve"], [0, 1, 2])
+    assert second.provenance == first.provenance
+
+
+def test_the_folder_is_named_by_the_experiment_and_the_parameters_in_any_order():
+    assert runs.run_id("a", {"x": 1, "y": 2.0}) == runs.run_id("a", {"y": 2.0, "x": 1})
+    names = {
+        runs.run_id(*named) for named in [("a", {"x": 1}), ("b", {"x": 1}), ("a", {"x": 2}), ("a", {"x": 1, "y": 1})]
+    }
+    assert len(names) == 4
+
+
+def test_a_record_says_how_it_was_made():
+    record = runs.compute_or_load("experiment", PARAMS, compute, data={"cifar": "abc"})
+    about = record.provenance
+    assert record.params == PARAMS
+    assert about["seed"] == 7
+    assert about["data"] == {"cifar": "abc"}
+    assert about["versions"]["torch"]
+    assert about["wall_seconds"] >= 0
+    assert {"commit", "dirty", "device", "processor", "code", "finished"} <= set(about)
+    assert sorted(path.name for path in record.folder.iterdir()) == sorted(
+        ["params.json", "provenance.json", "metrics.json", "arrays.safetensors", "done"]
+    )
+
+
+def test_changed_data_or_force_compute_again(monkeypatch):
+    runs.compute_or_load("experiment", PARAMS, compute, data={"d": "1"})
+    runs.compute_or_load("experiment", PARAMS, compute, data={"d": "2"})
+    assert times_computed() == 2
+    monkeypatch.setattr(runs, "_computed_here", set())
+    monkeypatch.setenv("SIB_FORCE", "1")
+    runs.compute_or_load("experiment", PARAMS, compute, data={"d": "2"})
+    runs.compute_or_load("experiment", PARAMS, compute, data={"d": "2"})  # once per process is enough
+    assert times_computed() == 3
+
+
+def test_changed_code_computes_again_unless_the_stale_record_is_to_be_kept(monkeypatch):
+    runs.compute_or_load("experiment", PARAMS, compute)
+    monkeypatch.setattr(runs.provenance, "code_fingerprint", lambda modules: "other")
+    runs.compute_or_load("experiment", PARAMS, compute, keep_stale=True)
+    assert times_computed() == 1
+    runs.compute_or_load("experiment", PARAMS, compute)
+    assert times_computed() == 2
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "arrays.safetensors", "params.json", "done"])
+def test_a_damaged_file_is_noticed_and_the_run_redone(name):
+    record = runs.compute_or_load("experiment", PARAMS, compute)
+    file = record.folder / name
+    file.write_bytes(file.read_bytes()[:-3] + b"??}")
+    with pytest.raises(ValueError, match="not a finished run"):
+        runs.load(record.folder)
+    assert runs.compute_or_load("experiment", PARAMS, compute).metrics == {"answer": 6.0}
+    assert times_computed() == 2
+
+
+def test_a_failing_computation_leaves_nothing_behind():
+    def fail(params):
+        raise RuntimeError("no luck")
+
+    fail.__module__ = "sibcore.bayes"
+    with pytest.raises(RuntimeError, match="no luck"):
+        runs.compute_or_load("experiment", PARAMS, fail)
+    assert [p.name for p in (paths.results() / "runs").iterdir() if p.suffix != ".lock"] == []
+
+
+def test_a_metric_that_is_not_a_number_is_refused():
+    def nan(params):
+        return {"loss": float("nan")}, {}
+
+    nan.__module__ = "sibcore.bayes"
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        runs.compute_or_load("experiment", PARAMS, nan)
+    assert runs.find("experiment") == []
+
+
+def test_a_function_outside_the_package_is_refused_because_its_code_could_not_be_traced():
+    with pytest.raises(ValueError, match="move the function there"):
+        runs.compute_or_load("experiment", PARAMS, test_a_metric_that_is_not_a_number_is_refused)
+
+
+def test_processes_that_ask_at_the_same_time_compute_once_and_all_get_the_record():
+    answers = FORK.Queue()
+
+    def ask():
+        answers.put(runs.compute_or_load("experiment", PARAMS, slow).metrics["answer"])
+
+    processes = [FORK.Process(target=ask) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=60) for _ in processes] == [6.0] * 4
+    for process in processes:
+        process.join()
+    assert times_computed() == 1
+
+
+@pytest.mark.parametrize("file_number", [1, 2, 3, 4, 5])
+def test_a_kill_in_the_middle_of_any_write_leaves_no_result_and_the_next_process_recovers(file_number):
+    ready = FORK.Event()
+
+    def die_while_writing():
+        real, written = os.fsync, []
+
+        def fsync(handle):
+            written.append(handle)
+            if len(written) == file_number:
+                ready.set()
+                time.sleep(60)
+            real(handle)
+
+        os.fsync = fsync
+        runs.compute_or_load("experiment", PARAMS, compute)
+
+    process = FORK.Process(target=die_while_writing)
+    process.start()
+    assert ready.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    folder = paths.results() / "runs" / runs.run_id("experiment", PARAMS)
+    assert not (folder / "done").exists()
+    assert runs.find("experiment") == []
+    assert runs.compute_or_load("experiment", PARAMS, compute).metrics == {"answer": 6.0}
+    assert not list(folder.glob("*.tmp")) + list(folder.glob(".*.tmp"))
+
+
+def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_with_new_parts():
+    runs.compute_or_load("experiment", PARAMS, compute, data={"d": "old"})
+    ready = FORK.Event()
+
+    def die():
+        def hang(params):
+            ready.set()
+            time.sleep(60)
+
+        hang.__module__ = "sibcore.bayes"
+        runs.compute_or_load("experiment", PARAMS, hang, data={"d": "new"})
+
+    process = FORK.Process(target=die)
+    process.start()
+    assert ready.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert runs.find("experiment") == []
+
+
+def test_atomic_writes_replace_the_whole_file_and_clean_up_after_an_error(monkeypatch, tmp_path):
+    target = tmp_path / "folder" / "file"
+    runs.write_atomically(target, b"old")
+    runs.write_atomically(target, b"new")
+    assert target.read_bytes() == b"new"
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        runs.write_atomically(target, b"newer")
+    assert target.read_bytes() == b"new"
+    assert [p.name for p in target.parent.iterdir()] == ["file"]
+
+
+def test_runs_are_noted_for_whoever_runs_the_notebook(monkeypatch, tmp_path):
+    monkeypatch.setenv("SIB_MANIFEST", str(tmp_path / "manifest"))
+    runs.compute_or_load("experiment", PARAMS, compute)
+    runs.compute_or_load("experiment", PARAMS, compute)
+    assert [line["how"] for line in manifest.read(tmp_path / "manifest")] == ["computed", "loaded"]
+
+
+def test_done_holds_the_hash_of_every_file():
+    folder = runs.compute_or_load("experiment", PARAMS, compute).folder
+    done = json.loads((folder / "done").read_text())
+    assert set(done) == {"params.json", "provenance.json", "metrics.json", "arrays.safetensors"}
