@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 
 import matplotlib.pyplot as plt
@@ -12,7 +11,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sibcore import toy_optimum
 from sibcore.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 from sibcore.runs import Record
 from sibcore.toy import SpinningLines, likelihood_weights
@@ -40,14 +38,14 @@ def figure_3(p: SpinningLines, sib: Record, bnn: Record, reading: str) -> Figure
     return figure
 
 
-def readings(p: SpinningLines, sib: Record, solved: dict[str, toy_optimum.Optimum]) -> Figure:
+def readings(p: SpinningLines, sib: Record, exact: Record) -> Figure:
     """Each reading's KLs over the epochs, beside the exact optimum of its own objective."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), sharey=True)
-    for r, (axis, (reading, optimum)) in enumerate(zip(axes, solved.items(), strict=True)):
+    for r, (axis, reading) in enumerate(zip(axes, likelihood_weights(p), strict=True)):
         for name in ("kl_posterior", "kl_prior", "information"):
             label, colour, dash = CURVES[name]
             _band(axis, sib.arrays[name][r], label, colour, dash)
-            axis.axhline(getattr(optimum, name), color=colour, linewidth=1, linestyle=(0, (1, 2)))
+            axis.axhline(exact.metrics[f"{reading}/{name}"], color=colour, linewidth=1, linestyle=(0, (1, 2)))
         axis.axhline(p.information, color=RED, linewidth=1)
         axis.set(title=READING_LABELS[reading], xlabel="epoch", yscale="log", ylim=(5e-4, 80))
     axes[0].set_ylabel("nats")
@@ -84,32 +82,25 @@ def trajectories(p: SpinningLines, sib: Record, reading: str, tasks: int = 60) -
     return figure
 
 
-def conditions(p: SpinningLines) -> Figure:
+def conditions(p: SpinningLines, exact: Record) -> Figure:
     """Where the exact optimum of the summed objective has both KLs near zero, over n, sigma_w and sigma."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.4), sharey=True)
-    ns = np.unique(np.geomspace(2, 2048, 21).round().astype(int))
-    sigma_ws = np.geomspace(0.02, 2, 21)
-    sigmas = np.geomspace(0.5, 5, 31)
-    panels = [
-        ("$n$", ns, [dataclasses.replace(p, n=int(n)) for n in ns], p.n),
-        (r"$\sigma_w$", sigma_ws, [dataclasses.replace(p, sigma_w=float(s)) for s in sigma_ws], p.sigma_w),
-        (r"$\sigma$", sigmas, [dataclasses.replace(p, sigma=float(s)) for s in sigmas], p.sigma),
-    ]
-    for axis, (label, values, worlds, here) in zip(axes, panels, strict=True):
-        solved = [toy_optimum.solve(world, 1.0) for world in worlds]
-        for name in ("kl_posterior", "kl_prior"):
-            curve, colour, dash = CURVES[name]
-            axis.plot(values, [max(getattr(s, name), 1e-6) for s in solved], color=colour, linestyle=dash, label=curve)
-        axis.plot(values, [world.information for world in worlds], color=RED, linewidth=1, label="true $I(w;d)$")
-        axis.axvline(here, color=GREY, linestyle=":")
+    labels = {"n": "$n$", "sigma_w": r"$\sigma_w$", "sigma": r"$\sigma$"}
+    for axis, (name, label) in zip(axes, labels.items(), strict=True):
+        values = exact.arrays[name]
+        for curve in ("kl_posterior", "kl_prior"):
+            text, colour, dash = CURVES[curve]
+            axis.plot(values, exact.arrays[f"{name}/{curve}"], color=colour, linestyle=dash, label=text)
+        axis.plot(values, exact.arrays[f"{name}/true_information"], color=RED, linewidth=1, label="true $I(w;d)$")
+        axis.axvline(getattr(p, name), color=GREY, linestyle=":")
         axis.set(xscale="log", yscale="log", ylim=(1e-4, 30), xlabel=label)
-    axes[2].set_xticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
-    axes[2].minorticks_off()
     axes[0].set(ylabel="nats, at the exact optimum")
     axes[0].annotate(" here", (p.n, 1.3e-4), color="0.35")
     axes[0].legend(fontsize=10, loc="upper right")
-    axes[2].axvspan(4**0.25, sigmas[-1], color=GREEN, alpha=0.12, linewidth=0)
+    axes[2].axvspan(4**0.25, exact.arrays["sigma"][-1], color=GREEN, alpha=0.12, linewidth=0)
     axes[2].annotate(r"$\sigma^4 > 4$", (4**0.25 * 1.04, 12), color=GREEN)
+    axes[2].set_xticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
+    axes[2].minorticks_off()
     return figure
 
 

@@ -26,7 +26,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
-from sibcore.toy import SpinningLines
+from sibcore.runs import Record
+from sibcore.toy import SpinningLines, likelihood_weights
 
 Array = NDArray[np.float64]
 
@@ -43,6 +44,39 @@ class Optimum:
     kl_prior: float
     information: float
     objective: float
+
+
+CONDITIONS = {
+    "n": np.unique(np.geomspace(2, 2048, 21).round().astype(int)),
+    "sigma_w": np.geomspace(0.02, 2, 21),
+    "sigma": np.geomspace(0.5, 5, 31),
+}
+
+
+def experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, Array]]:
+    """One run: each reading's optimum, also with a linear xi and K steps; and the summed reading's over `CONDITIONS`.
+
+    metrics "<reading>/<field of Optimum>" and "<reading>/linear/<field>"; arrays "<parameter>" and
+    "<parameter>/<field>", with the true mutual information as "<parameter>/true_information".
+    """
+    metrics: dict[str, float] = {}
+    for reading, weight in likelihood_weights(p).items():
+        for name, solved in ((reading, solve(p, weight)), (f"{reading}/linear", solve_linear_xi(p, weight, p.K))):
+            metrics |= {f"{name}/{field}": value for field, value in dataclasses.asdict(solved).items()}
+    arrays: dict[str, Array] = {}
+    for name, values in CONDITIONS.items():
+        worlds = [dataclasses.replace(p, **{name: value.item()}) for value in values]
+        solved = [solve(world, 1.0) for world in worlds]
+        arrays[name] = values.astype(np.float64)
+        arrays[f"{name}/true_information"] = np.array([world.information for world in worlds])
+        for field in ("kl_posterior", "kl_prior"):
+            arrays[f"{name}/{field}"] = np.array([getattr(s, field) for s in solved])
+    return metrics, arrays
+
+
+def read(record: Record, name: str) -> Optimum:
+    """The optimum kept in a run's metrics under `name`: a reading, or "<reading>/linear"."""
+    return Optimum(**{field.name: record.metrics[f"{name}/{field.name}"] for field in dataclasses.fields(Optimum)})
 
 
 def best_theta(p: SpinningLines, weight: float, mean: float, std: float, v: Array, S: Array) -> Array:

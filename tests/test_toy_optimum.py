@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sibcore import toy, toy_optimum
+from sibcore import paths, runs, toy, toy_optimum
 from sibcore.toy import SpinningLines
 
 PAPER = SpinningLines()
@@ -128,3 +128,14 @@ def test_the_objective_on_simulated_tasks_agrees_with_the_expectation():
     best = toy_optimum.solve(p, 1.0)
     on_tasks = toy_optimum.objective_on(p, 1.0, best, x.mean(-1) + p.mu_w, (x**2).sum(-1), w)
     assert on_tasks == pytest.approx(best.objective, rel=0.02)
+
+
+def test_the_record_gives_back_each_optimum_and_the_curves_over_conditions():
+    metrics, arrays = toy_optimum.experiment(PAPER)
+    record = runs.Record(paths.results(), {}, {}, metrics, arrays)
+    assert toy_optimum.read(record, "sum") == toy_optimum.solve(PAPER, 1.0)
+    assert toy_optimum.read(record, "mean/linear") == toy_optimum.solve_linear_xi(PAPER, 1 / 32, PAPER.K)
+    i = int(np.searchsorted(arrays["sigma"], 2.0))
+    world = dataclasses.replace(PAPER, sigma=float(arrays["sigma"][i]))
+    assert arrays["sigma/kl_prior"][i] == toy_optimum.solve(world, 1.0).kl_prior
+    assert arrays["sigma/true_information"][i] == world.information
