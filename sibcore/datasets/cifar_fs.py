@@ -1,0 +1,87 @@
+"""CIFAR-FS (Bertinetto et al., 2019): the 100 classes of CIFAR-100, 600 images each, split 64/16/20.
+
+It is read from an archive or folder in the published layout, or from torchvision's CIFAR100. The two hold the same
+pictures in another order, and torchvision does not keep file names; rows are therefore sorted by class name and then
+by pixels, so that both give the same array and the same hash.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sibcore.datasets.base import Files, ImageSet, Index, cache_folder, cached, check_counts, decode, find_source
+
+NAME = "cifar-fs"
+SIZE = 32
+IMAGES_PER_CLASS = 600
+
+# The published split (classes in alphabetical order).
+TRAIN = (
+    "apple aquarium_fish bear bee bottle bowl boy bridge bus can castle caterpillar chair clock cloud "
+    "cockroach couch cup dinosaur dolphin elephant forest girl hamster house kangaroo keyboard lawn_mower lion "
+    "lizard lobster mountain mouse mushroom oak_tree orange orchid palm_tree pear pine_tree plate porcupine "
+    "possum rabbit raccoon ray road seal shrew skunk skyscraper snake spider squirrel streetcar sunflower tank "
+    "tiger train trout tulip turtle willow_tree wolf"
+)
+VAL = (
+    "beaver beetle butterfly camel cattle crab crocodile flatfish lamp maple_tree motorcycle otter sea shark "
+    "television tractor"
+)
+TEST = (
+    "baby bed bicycle chimpanzee fox leopard man pickup_truck plain poppy rocket rose snail sweet_pepper table "
+    "telephone wardrobe whale woman worm"
+)
+SPLITS = {"train": tuple(TRAIN.split()), "val": tuple(VAL.split()), "test": tuple(TEST.split())}
+CLASSES = tuple(sorted(name for names in SPLITS.values() for name in names))
+
+FOUND_AS = ("cifar-fs.zip", "cifar-fs", "cifar100", "cifar-100-python")
+HELP = (
+    "set SIB_DATA to the folder that holds cifar-fs.zip, name the archive or folder in the argument `source`, or run "
+    "`python -m sibcore data get cifar-fs`"
+)
+
+
+def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
+    """CIFAR-FS from a zip or folder `cifar100/data/<class>/<name>.png`, or from a folder that holds torchvision's."""
+    path = find_source(NAME, source, FOUND_AS, HELP)
+    torchvisions = path.parent if path.name == "cifar-100-python" else path
+    if (torchvisions / "cifar-100-python").is_dir():
+        return from_torchvision(torchvisions, cache=cache)
+    files = Files(path)
+    return cached(NAME, files.key(), lambda out: _from_files(files, out), cache)
+
+
+def from_torchvision(folder: Path | None = None, download: bool = False, cache: Path | None = None) -> ImageSet:
+    """CIFAR-FS from torchvision's CIFAR100 below `folder` (default: the cache folder); downloaded only if asked."""
+    from sibcore._torchvision import torchvision
+
+    folder = Path(folder or cache_folder(cache))
+    try:
+        parts = [torchvision.datasets.CIFAR100(folder, train, download=download) for train in (True, False)]
+    except RuntimeError as error:
+        raise FileNotFoundError(f"{NAME}: no whole CIFAR-100 of torchvision in {folder}; {HELP}") from error
+    labels = [parts[0].classes[label] for part in parts for label in part.targets]
+
+    def build(out: Path) -> Index:
+        np.save(out, np.concatenate([part.data for part in parts]))
+        return _sorted(np.load(out, mmap_mode="r+"), labels)
+
+    return cached(NAME, "torchvision", build, cache)
+
+
+def _from_files(files: Files, out: Path) -> Index:
+    """Decode the pictures, whose folder's name is their class."""
+    names = files.pictures()
+    labels = [Path(name).parent.name for name in names]
+    check_counts(NAME, files.path, labels, CLASSES, IMAGES_PER_CLASS, HELP)
+    return _sorted(decode(files, names, out, SIZE), labels)
+
+
+def _sorted(images: np.ndarray, labels: list[str]) -> Index:
+    """Sort rows in place by class name and pixels; returns the index of the sorted rows."""
+    order = sorted(range(len(labels)), key=lambda row: (labels[row], images[row].tobytes()))
+    images[:] = images[order]
+    images.flush()
+    return Index(labels=[CLASSES.index(labels[row]) for row in order], classes=CLASSES, splits=SPLITS)

@@ -1,0 +1,281 @@
+"""Pretraining of the feature network f: classify all training classes at once with a cosine head.
+
+    python -m sibcore.pretrain --data cifar-fs --folder runs/conv4-64
+    torchrun --nproc_per_node 4 -m sibcore.pretrain --backbone wrn-28-10 --folder runs/wrn
+
+Everything random in epoch e is drawn from generators seeded by (seed, e) and the learning rate is a function of the
+step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on ends in the same numbers.
+
+    <folder>/checkpoint.safetensors    the state after the last finished epoch
+    <folder>/backbone.safetensors      f after the epoch with the best validation accuracy
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sibcore import datasets, parallel, provenance
+from sibcore.augment import augment, combine, draw
+from sibcore.backbones import exact_convolutions, feature_network, read_tensors, save_network, write_tensors
+from sibcore.datasets.base import ImageSet
+from sibcore.device import pick_device
+from sibcore.features import extract, split_tensors
+from sibcore.params import Count, NonNegative, Positive, parameters
+from sibcore.runs import as_dict
+
+CHECKPOINT = "checkpoint.safetensors"
+BACKBONE = "backbone.safetensors"
+
+# Channel mean and standard deviation (of 255) that the authors' release uses.
+STATISTICS = {
+    "cifar-fs": ((129.377, 124.106, 112.478), (68.209, 65.431, 70.459)),
+    "mini-imagenet": ((120.396, 115.594, 104.540), (70.682, 68.276, 72.545)),
+}
+
+
+@parameters
+class Recipe:
+    """How to pretrain."""
+
+    backbone: str = "conv4-64"
+    epochs: Count = 30
+    batch: Count = 128
+    peak_lr: Positive = 0.1
+    warm_up: Annotated[float, Field(gt=0, lt=1)] = 0.3  # part of all steps in which the learning rate rises
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.4
+    scale: Positive = 10.0
+    episodes: Count = 1000
+    seed: NonNegative = 0
+
+
+class CosineHead(nn.Module):
+    """Logits scale * cos(f, w_j) with a learned scale: features [B, d] -> [B, classes]."""
+
+    def __init__(self, dim: int, classes: int, scale: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(classes, dim))
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.scale * F.normalize(features, dim=1) @ F.normalize(self.weight, dim=1).T
+
+
+def pretrain(
+    data: ImageSet,
+    recipe: Recipe,
+    folder: Path,
+    device: torch.device | None = None,
+    report: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Pretrain on `data`'s split "train", selecting on "val"; goes on where an earlier call in `folder` stopped.
+
+    Returns what is known about the run: recipe, data, history (loss, accuracy and validation accuracy by epoch).
+    """
+    device = device or pick_device()
+    folder = Path(folder)
+    images, labels = (tensor.to(device) for tensor in split_tensors(data, "train"))
+    if len(images) < recipe.batch:
+        raise ValueError(f"{data.name} has {len(images)} training images, fewer than the batch of {recipe.batch}")
+    validation = Validation(data, recipe, device)
+    model = make_model(data, recipe).to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
+    )
+    about = load_checkpoint(folder / CHECKPOINT, model, optimizer, describe(data, recipe))
+    trained = parallel.distributed(model)
+    while about["epoch"] < recipe.epochs:
+        started = time.perf_counter()
+        row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
+        row["val"] = validation(model.f)
+        seconds = time.perf_counter() - started
+        about["epoch"] += 1
+        about["history"].append(row)
+        about["seconds"] += seconds
+        if parallel.rank() == 0:
+            if row["val"] >= max(past["val"] for past in about["history"]):
+                save_network(folder / BACKBONE, model.f, about)
+            save_checkpoint(folder / CHECKPOINT, model, optimizer, about)
+            report(progress_line(about, row, seconds, len(images)))
+        parallel.wait()
+    return about
+
+
+def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
+    """`f`, the feature network, and `head`, with weights that depend on the seed alone."""
+    mean, std = channel_statistics(data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        f = feature_network(recipe.backbone, data.images.shape[1], mean, std)
+        head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale)
+    model = nn.Sequential()
+    model.add_module("f", f)
+    model.add_module("head", head)
+    return model
+
+
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, labels: Tensor, recipe: Recipe, epoch: int
+) -> dict[str, float]:
+    """One pass over the training images in whole batches; returns mean loss and accuracy."""
+    device = images.device
+    steps = len(images) // recipe.batch
+    seed = combine(recipe.seed, epoch)
+    generator = torch.Generator(device).manual_seed(seed)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(device)
+    padding = images.shape[1] // 8
+    mine = parallel.share(recipe.batch)
+    total = torch.zeros(2, device=device)
+    model.train()
+    for step in range(steps):
+        rows = order[step * recipe.batch :][: recipe.batch][mine]
+        drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
+        set_learning_rate(optimizer, one_cycle(epoch * steps + step, recipe.epochs * steps, recipe))
+        batch = augment(images[rows], drawn, padding)
+        optimizer.zero_grad()
+        with exact_convolutions():
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                logits = model(batch)
+                loss = F.cross_entropy(logits, labels[rows])
+            loss.backward()
+        optimizer.step()
+        total += torch.stack([loss.detach(), (logits.argmax(1) == labels[rows]).float().mean()])
+    loss, accuracy = parallel.mean(total / steps).tolist()
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"the loss became {loss} in epoch {epoch + 1}; try a smaller peak_lr")
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
+    """Learning rate (Smith & Topin, 2019): a cosine from peak/25 up to the peak, then one down to zero."""
+    top = recipe.warm_up * steps
+    if step < top:
+        low, along = recipe.peak_lr / 25, 1 - step / top
+    else:
+        low, along = 0.0, (step - top) / (steps - top)
+    return low + (recipe.peak_lr - low) * (1 + math.cos(math.pi * along)) / 2
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+class Validation:
+    """Accuracy of the nearest class mean (cosine) on a fixed set of 5-way 1-shot tasks of validation classes."""
+
+    def __init__(self, data: ImageSet, recipe: Recipe, device: torch.device, ways: int = 5, queries: int = 15) -> None:
+        images, labels = split_tensors(data, "val")
+        self.images = images.to(device)
+        self.tasks = one_shot_tasks(labels, recipe.episodes, ways, queries, recipe.seed).to(device)
+
+    def __call__(self, f: nn.Module) -> float:
+        features = F.normalize(extract(f, self.images), dim=1)[self.tasks]  # [T, k, 1 + q, d]
+        support, query = features[:, :, 0], features[:, :, 1:]
+        nearest = torch.einsum("tkqd,tjd->tkqj", query, support).argmax(-1)
+        truth = torch.arange(support.shape[1], device=nearest.device)[:, None]
+        return (nearest == truth).float().mean().item()
+
+
+def one_shot_tasks(labels: Tensor, tasks: int, ways: int, queries: int, seed: int) -> Tensor:
+    """Rows [T, ways, 1 + queries] of `labels` [N]: random classes, and random images of each, none twice."""
+    classes, counts = labels.unique(return_counts=True)
+    if len(classes) < ways or counts.min() <= queries:
+        raise ValueError(
+            f"validation needs {ways} classes of at least {queries + 1} images, but there are {len(classes)} and the "
+            f"smallest has {int(counts.min())} images"
+        )
+    rows = torch.stack([(labels == label).nonzero()[: counts.min(), 0] for label in classes])  # [C, m]
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.rand(tasks, len(classes), generator=generator).argsort(1)[:, :ways]
+    picked = torch.rand(tasks, ways, rows.shape[1], generator=generator).topk(1 + queries).indices
+    return rows[chosen[:, :, None], picked]
+
+
+def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel, for images in [0, 1]: the release's, else those of "train"."""
+    if data.name in STATISTICS:
+        mean, std = map(np.array, STATISTICS[data.name])
+    else:
+        pixels = data.images[data.rows("train")].reshape(-1, 3)
+        mean, std = pixels.mean(0, dtype=np.float64), pixels.std(0, dtype=np.float64)
+    return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
+
+
+def describe(data: ImageSet, recipe: Recipe) -> dict[str, Any]:
+    """What a new run knows about itself."""
+    return {
+        "backbone": recipe.backbone,
+        "image_size": data.images.shape[1],
+        "recipe": as_dict(recipe),
+        "data": {data.name: data.sha256},
+        "code": provenance.code_fingerprint(["sibcore.pretrain"]),
+        "provenance": provenance.collect(as_dict(recipe), 0),
+        "epoch": 0,
+        "history": [],
+        "seconds": 0.0,
+    }
+
+
+def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD, about: dict[str, Any]) -> None:
+    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    momenta = {f"momentum.{name}": optimizer.state[p]["momentum_buffer"] for name, p in model.named_parameters()}
+    write_tensors(path, weights | momenta, about)
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
+    """Put a checkpoint into model and optimizer and return what it says; `fresh` if there is none."""
+    if not path.exists():
+        return fresh
+    tensors, about = read_tensors(path)
+    for what in ("recipe", "data"):
+        if about[what] != fresh[what]:
+            raise ValueError(
+                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
+                "choose another folder, or delete this one to start again"
+            )
+    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    for name, parameter in model.named_parameters():
+        momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+        optimizer.state[parameter]["momentum_buffer"] = momentum
+    return about
+
+
+def progress_line(about: dict[str, Any], row: dict[str, float], seconds: float, images: int) -> str:
+    epochs = about["recipe"]["epochs"]
+    left = seconds * (epochs - about["epoch"]) / 60
+    return (
+        f"epoch {about['epoch']:3d}/{epochs}  loss {row['loss']:.3f}  accuracy {100 * row['accuracy']:5.2f} %  "
+        f"val 1-shot {100 * row['val']:5.2f} %  {images / seconds:5.0f} images/s  {left:.0f} min left"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m sibcore.pretrain", description=Recipe.__doc__)
+    parser.add_argument("--data", default="cifar-fs", help="name of the data set")
+    parser.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
+    parser.add_argument("--folder", type=Path, required=True, help="where checkpoints go")
+    for field in dataclasses.fields(Recipe):
+        parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
+    options = vars(parser.parse_args())
+    data = datasets.load(options.pop("data"), options.pop("source"))
+    folder = options.pop("folder")
+    with parallel.processes(pick_device()) as device:
+        pretrain(data, Recipe(**options), folder, device, report=lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    main()

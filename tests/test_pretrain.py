@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_images import tiny_set
+
+from sibcore.backbones import load_network
+from sibcore.features import split_tensors
+from sibcore.pretrain import (
+    BACKBONE,
+    CHECKPOINT,
+    CosineHead,
+    Recipe,
+    Validation,
+    channel_statistics,
+    make_model,
+    one_cycle,
+    one_shot_tasks,
+    pretrain,
+)
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(epochs=4, batch=20, episodes=20)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def tensors(folder, name):
+    return safetensors.torch.load_file(folder / name)
+
+
+def test_an_interrupted_run_that_goes_on_ends_in_the_same_bits(tmp_path):
+    data = tiny_set()
+    whole = pretrain(data, RECIPE, tmp_path / "whole", CPU, quiet)
+
+    def interrupt(line):
+        if "epoch   2" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(data, RECIPE, tmp_path / "parts", CPU, interrupt)
+    parts = pretrain(data, RECIPE, tmp_path / "parts", CPU, quiet)
+    assert parts["history"] == whole["history"]
+    for name in (CHECKPOINT, BACKBONE):
+        expected, found = tensors(tmp_path / "whole", name), tensors(tmp_path / "parts", name)
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+def test_a_seed_gives_the_same_numbers_again_and_another_seed_others(tmp_path):
+    data = tiny_set()
+    recipe = Recipe(epochs=1, batch=20, episodes=20)
+    torch.manual_seed(1)
+    first = pretrain(data, recipe, tmp_path / "a", CPU, quiet)["history"]
+    torch.manual_seed(2)  # the global generator has no say
+    assert pretrain(data, recipe, tmp_path / "b", CPU, quiet)["history"] == first
+    other = Recipe(epochs=1, batch=20, episodes=20, seed=1)
+    assert pretrain(data, other, tmp_path / "c", CPU, quiet)["history"] != first
+
+
+def test_it_learns_what_can_be_learned(tmp_path):
+    data = tiny_set(noise=0.3, images=40)
+    history = pretrain(data, Recipe(epochs=6, batch=20, jitter=0.1, episodes=50), tmp_path, CPU, quiet)["history"]
+    assert history[-1]["loss"] < 0.6 * history[0]["loss"]
+    assert history[-1]["accuracy"] > 0.7
+
+
+def test_the_network_of_the_best_epoch_is_kept(tmp_path, monkeypatch):
+    accuracies = iter([0.3, 0.5, 0.4, 0.2])
+    networks = []
+
+    def scripted(self, f):
+        networks.append({name: tensor.clone() for name, tensor in f.state_dict().items()})
+        return next(accuracies)
+
+    monkeypatch.setattr(Validation, "__call__", scripted)
+    pretrain(tiny_set(), RECIPE, tmp_path, CPU, quiet)
+    kept, about = load_network(tmp_path / BACKBONE)
+    assert about["epoch"] == 2
+    assert all(torch.equal(tensor, networks[1][name]) for name, tensor in kept.state_dict().items())
+
+
+def test_the_progress_line_tells_loss_accuracy_speed_and_time_left(tmp_path):
+    lines = []
+    pretrain(tiny_set(), Recipe(epochs=1, batch=20, episodes=5), tmp_path, CPU, lines.append)
+    (line,) = lines
+    for word in ("epoch   1/1", "loss", "accuracy", "val 1-shot", "images/s", "min left"):
+        assert word in line
+
+
+def test_a_folder_of_another_run_is_refused(tmp_path):
+    data = tiny_set()
+    pretrain(data, Recipe(epochs=1, batch=20, episodes=5), tmp_path, CPU, quiet)
+    with pytest.raises(ValueError, match="another run: its recipe"):
+        pretrain(data, Recipe(epochs=2, batch=20, episodes=5), tmp_path, CPU, quiet)
+    with pytest.raises(ValueError, match="another run: its data"):
+        pretrain(tiny_set(seed=1), Recipe(epochs=1, batch=20, episodes=5), tmp_path, CPU, quiet)
+
+
+def test_a_damaged_checkpoint_is_an_error_that_names_it(tmp_path):
+    (tmp_path / CHECKPOINT).write_bytes(b"half a file")
+    with pytest.raises(ValueError, match=CHECKPOINT):
+        pretrain(tiny_set(), RECIPE, tmp_path, CPU, quiet)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_without_a_checkpoint(tmp_path):
+    with pytest.raises(FloatingPointError, match="smaller peak_lr"):
+        pretrain(tiny_set(), Recipe(batch=20, episodes=5, peak_lr=1e38, scale=1e30), tmp_path, CPU, quiet)
+    assert not (tmp_path / CHECKPOINT).exists()
+
+
+def test_too_few_images_are_errors_that_say_how_many(tmp_path):
+    with pytest.raises(ValueError, match="120 training images"):
+        pretrain(tiny_set(), Recipe(batch=128), tmp_path, CPU, quiet)
+    with pytest.raises(ValueError, match="smallest has 12 images"):
+        pretrain(tiny_set(images=12), Recipe(batch=20), tmp_path, CPU, quiet)
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"peak_lr": -1.0}, {"batch": 2.5}, {"epoch": 3}])
+def test_an_impossible_recipe_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Recipe(**wrong)
+
+
+def test_one_cycle_rises_to_the_peak_and_falls_to_zero():
+    recipe = Recipe(peak_lr=0.2, warm_up=0.25)
+    rates = [one_cycle(step, 400, recipe) for step in range(401)]
+    assert rates[0] == pytest.approx(0.2 / 25)
+    assert rates[100] == pytest.approx(0.2)
+    assert rates[50] == pytest.approx((0.2 + 0.2 / 25) / 2)
+    assert rates[250] == pytest.approx(0.1)
+    assert rates[400] == pytest.approx(0)
+    assert rates[:101] == sorted(rates[:101])
+    assert rates[100:] == sorted(rates[100:], reverse=True)
+
+
+def test_the_cosine_head_gives_the_scaled_cosine():
+    head = CosineHead(5, 3, scale=10.0).double()
+    features = torch.randn(4, 5, dtype=torch.float64)
+    for i in range(4):
+        for j in range(3):
+            f, w = features[i].tolist(), head.weight[j].tolist()
+            cosine = sum(a * b for a, b in zip(f, w, strict=True)) / math.hypot(*f) / math.hypot(*w)
+            assert head(features)[i, j].item() == pytest.approx(10 * cosine)
+
+
+@settings(max_examples=30, deadline=None)
+@given(sizes=st.lists(st.integers(4, 9), min_size=3, max_size=7), ways=st.integers(2, 3), seed=st.integers(0, 99))
+def test_one_shot_tasks_use_distinct_classes_and_distinct_images(sizes, ways, seed):
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    labels = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))]
+    tasks = one_shot_tasks(labels, 10, ways, 3, seed)
+    assert tasks.shape == (10, ways, 4)
+    for task in tasks:
+        assert len(set(task.flatten().tolist())) == ways * 4
+        assert len(set(labels[task][:, 0].tolist())) == ways
+        assert (labels[task] == labels[task][:, :1]).all()
+
+
+def test_validation_counts_queries_whose_nearest_support_is_of_their_class():
+    data = tiny_set(noise=0.8)
+    model = make_model(data, RECIPE)
+    validation = Validation(data, RECIPE, CPU)
+    images, _ = split_tensors(data, "val")
+    model.eval()
+    with torch.no_grad():
+        features = model.f(images.permute(0, 3, 1, 2) / 255)
+    right = total = 0
+    for task in validation.tasks:
+        for way, rows in enumerate(task):
+            for row in rows[1:]:
+                cosines = torch.cosine_similarity(features[row][None], features[task[:, 0]])
+                right += int(cosines.argmax() == way)
+                total += 1
+    assert total == 20 * 5 * 15
+    assert 0.2 < right / total < 1
+    assert validation(model.f) == pytest.approx(right / total, abs=2 / total)
+
+
+def test_other_data_are_normalised_by_their_own_training_images():
+    data = tiny_set()
+    mean, std = channel_statistics(data)
+    pixels = torch.tensor(data.images[data.rows("train")]).double().reshape(-1, 3) / 255
+    assert mean == pytest.approx(pixels.mean(0).tolist())
+    assert std == pytest.approx(pixels.std(0, correction=0).tolist())
