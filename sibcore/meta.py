@@ -1,0 +1,289 @@
+"""Meta-training of SIB on a bank of frozen features (Algorithm 1), and evaluation on many tasks at once.
+
+Task i is a function of (seed, i) and noise one of (seed, step), so parameters, momenta and the step are the whole
+state: an interrupted run that goes on ends in the same bits.
+
+    <folder>/last.safetensors    parameters, momenta and history at the last checkpoint
+    <folder>/best.safetensors    parameters at the best validation accuracy so far
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+from tqdm import tqdm
+
+from sibcore.augment import combine
+from sibcore.backbones import read_tensors, write_tensors
+from sibcore.episodes import EpisodeSampler, Tasks
+from sibcore.params import Count, NonNegative, Positive, parameters
+from sibcore.runs import as_dict
+from sibcore.sib import SIB, unit
+
+LAST = "last.safetensors"
+BEST = "best.safetensors"
+
+
+@parameters
+class Schedule:
+    """How to meta-train."""
+
+    steps: Count = 40_000
+    batch: Count = 8
+    lr: Positive = 1e-3
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9  # Nesterov's
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    every: Count = 1000  # steps between validations, each with a checkpoint
+    seed: NonNegative = 0  # of the noise of q; tasks have the sampler's seed
+
+
+# "We run SGD with batch size 8 for 40000 steps, where the learning rate is fixed to 1e-3", says the paper. The release
+# adds Nesterov momentum and weight decay; its 50,000 steps of one task are not taken over.
+SCHEDULES = {"paper": Schedule(momentum=0.0, weight_decay=0.0), "release": Schedule()}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Accuracies of the single tasks [N] and their mean with a 95 % interval."""
+
+    accuracies: Tensor
+
+    @property
+    def mean(self) -> float:
+        return self.accuracies.mean().item()
+
+    @property
+    def interval(self) -> float:
+        return 1.96 * self.accuracies.std(correction=0).item() / math.sqrt(len(self.accuracies))
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} %"
+
+
+@torch.no_grad()
+def evaluate(model: SIB, bank: Tensor, tasks: Tasks, batch: int = 128) -> Evaluation:
+    """Accuracy of every task, whose indices are rows of `bank [N, d]`; w is the mean of q, theta^K."""
+    bank = _unit_bank(model, bank, tasks.classes.shape[1])
+    accuracies = []
+    for start in range(0, len(tasks), batch):
+        part = tasks[start : start + batch]
+        query = _rows(bank, part.query)
+        theta = model.infer(_rows(bank, part.support), part.support_labels, query)[-1]
+        right = model.classify(query, theta).argmax(-1) == part.query_labels
+        accuracies.append(right.double().mean(1).cpu())
+    return Evaluation(torch.cat(accuracies))
+
+
+def train(
+    model: SIB,
+    bank: Tensor,
+    sampler: EpisodeSampler,
+    schedule: Schedule | None = None,
+    *,
+    validation: tuple[Tensor, Tasks] | None = None,
+    folder: Path | None = None,
+    compile: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train `model` in place on tasks of `bank [N, d]` and return the history, a row for every `schedule.every` steps.
+
+    `validation` is a bank and its fixed tasks. With a `folder` the run leaves checkpoints there and goes on from them.
+    `compile` is worth its minute of compilation in runs of more than a few thousand steps. On a terminal there is a
+    bar, elsewhere a line per row; `report` takes the lines instead.
+    """
+    schedule = schedule or Schedule()
+    unit_bank = _unit_bank(model, bank, sampler.ways)
+    if len(bank) != sampler.rows:
+        raise ValueError(
+            f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
+        )
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        schedule.lr,
+        schedule.momentum,
+        nesterov=schedule.momentum > 0,
+        weight_decay=schedule.weight_decay,
+        fused=True,
+    )
+    about = _describe(model, bank, sampler, schedule, validation)
+    if folder and (Path(folder) / LAST).exists():
+        about = _resume(Path(folder) / LAST, model, optimizer, about)
+    history = about["history"]
+    loss_of = _compiled(task_loss) if compile else task_loss
+    first = len(history) * schedule.every
+    watched = report is None and sys.stderr.isatty()
+    with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
+        for start in range(first, schedule.steps, schedule.every):
+            stop = min(start + schedule.every, schedule.steps)
+            row = _train_steps(model, unit_bank, sampler, schedule, optimizer, loss_of, start, stop, bar)
+            if validation:
+                scores = evaluate(model, *validation)
+                row |= {"validation": scores.mean, "interval": scores.interval}
+            history.append(row)
+            if folder:
+                _save(Path(folder), model, optimizer, about)
+            line = _line(row, schedule.steps)
+            if watched:
+                bar.set_postfix_str(line)
+            else:
+                (report or _to_stderr)(line)
+    return history
+
+
+def task_loss(
+    model: SIB, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The negative ELBO of eq. (avi), mean over the tasks, and the logits [B, n, k]; features are unit vectors."""
+    theta = model.infer(support, support_labels, query, noise)[-1]
+    logits = model.classify(query, model.sample(theta, noise, -1))
+    loss = F.cross_entropy(logits.flatten(0, 1), query_labels.flatten())
+    if model.kl_weight:
+        loss = loss + model.kl_weight * model.kl(theta).mean()
+    return loss, logits
+
+
+def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
+    """The model in a checkpoint file (`best` or `last`) and what the file says of its making."""
+    tensors, about = read_tensors(path)
+    model = SIB(**about["model"])
+    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    return model, about
+
+
+def _train_steps(
+    model: SIB,
+    bank: Tensor,
+    sampler: EpisodeSampler,
+    schedule: Schedule,
+    optimizer: torch.optim.SGD,
+    loss_of: Callable[..., tuple[Tensor, Tensor]],
+    start: int,
+    stop: int,
+    bar: tqdm,
+) -> dict[str, Any]:
+    began = time.perf_counter()
+    loss_sum, accuracy_sum = torch.zeros((), device=bank.device), torch.zeros((), device=bank.device)
+    for step, tasks in enumerate(sampler.batches(start, stop, schedule.batch), start):
+        support, query = _rows(bank, tasks.support), _rows(bank, tasks.query)
+        noise = model.noise(len(tasks), _generator(schedule.seed, step)) if model.sigma else None
+        loss, logits = loss_of(model, support, tasks.support_labels, query, tasks.query_labels, noise)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss_sum += loss.detach()
+        accuracy_sum += (logits.detach().argmax(-1) == tasks.query_labels).float().mean()
+        bar.update()
+    loss, accuracy = (total.item() / (stop - start) for total in (loss_sum, accuracy_sum))
+    if not math.isfinite(loss):
+        raise ValueError(f"the loss became NaN or infinite in steps {start} to {stop}: lower lr or eta")
+    rate = (stop - start) / (time.perf_counter() - began)
+    return {"step": stop, "loss": loss, "accuracy": accuracy, "steps_per_second": rate}
+
+
+def _compiled(function: Callable) -> Callable:
+    """`torch.compile(function)`, or the function itself, with a message, where no compiler works."""
+    chosen = torch.compile(function, dynamic=False)
+    tried = False
+
+    def call(*arguments: Any) -> Any:
+        nonlocal chosen, tried
+        try:
+            result = chosen(*arguments)
+        except Exception as error:
+            if tried:
+                raise
+            _to_stderr(f"torch.compile does not work here, going on without: {str(error).strip().splitlines()[0]}")
+            chosen = function
+            result = chosen(*arguments)
+        tried = True
+        return result
+
+    return call
+
+
+def _rows(bank: Tensor, index: Tensor) -> Tensor:
+    """bank [N, d], index [B, m] -> [B, m, d]; index_select is several times faster than bank[index] on a CPU."""
+    return bank.index_select(0, index.flatten()).view(*index.shape, -1)
+
+
+def _unit_bank(model: SIB, bank: Tensor, ways: int) -> Tensor:
+    """The bank with every feature scaled to length 1, once for all tasks, on the model's device."""
+    if ways != model.ways:
+        raise ValueError(f"the tasks have {ways} ways, but this SIB was made for {model.ways}")
+    if bank.ndim != 2 or bank.shape[1] != model.dim:
+        raise ValueError(f"features: expected [N, {model.dim}] for this SIB, got {[*bank.shape]}")
+    bad = ~torch.isfinite(bank).all(1)
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(f"{int(bad.sum())} of {len(bank)} features hold NaN or infinity, the first is row {first}")
+    return unit(bank).to(model.scale)
+
+
+def _generator(seed: int, step: int) -> torch.Generator:
+    return torch.Generator().manual_seed(combine(seed, step))
+
+
+def _describe(model: SIB, bank: Tensor, sampler: EpisodeSampler, schedule: Schedule, validation: Any) -> dict[str, Any]:
+    """What must be the same for a checkpoint to be continued, and an empty history."""
+    tensors = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy())
+    return {
+        "model": model.setup,
+        "tasks": sampler.setup,
+        "schedule": as_dict(schedule),
+        "data": digest.hexdigest(),
+        "history": [],
+    }
+
+
+def _save(folder: Path, model: SIB, optimizer: torch.optim.SGD, about: dict[str, Any]) -> None:
+    """`best` goes first: a crash between the two leaves an older `last`, which makes the same `best` again."""
+    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
+    history = about["history"]
+    if history[-1].get("validation", 0) >= max(row.get("validation", 0) for row in history):
+        write_tensors(folder / BEST, weights, about)
+    buffers = {name: optimizer.state[parameter].get("momentum_buffer") for name, parameter in model.named_parameters()}
+    momenta = {f"momentum.{name}": buffer for name, buffer in buffers.items() if buffer is not None}
+    write_tensors(folder / LAST, weights | momenta, about)
+
+
+def _resume(path: Path, model: SIB, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
+    tensors, about = read_tensors(path)
+    for what in ("model", "tasks", "schedule", "data"):
+        if about[what] != fresh[what]:
+            raise ValueError(
+                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
+                "choose another folder, or delete this one to start again"
+            )
+    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    for name, parameter in model.named_parameters():
+        if f"momentum.{name}" in tensors:
+            momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+            optimizer.state[parameter]["momentum_buffer"] = momentum
+    return about
+
+
+def _line(row: dict[str, Any], steps: int) -> str:
+    checked = f"  validation {100 * row['validation']:.2f} %" if "validation" in row else ""
+    left = (steps - row["step"]) / row["steps_per_second"] / 60
+    return (
+        f"step {row['step']}/{steps}  loss {row['loss']:.4f}  accuracy {100 * row['accuracy']:.2f} %{checked}  "
+        f"{row['steps_per_second']:.0f} steps/s  {left:.0f} min left"
+    )
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

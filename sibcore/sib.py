@@ -1,0 +1,265 @@
+"""The synthetic information bottleneck for few-shot classification, batched over tasks.
+
+    theta^0 = lambda(d^l)                                          initialisation from the support set
+    theta^{k+1} = theta^k - eta [ sum_i xi(y^_i) dy^_i/dw + grad KL(q_theta || p_psi) ]      eq. (sib), w ~ q_theta
+    y^_ij = scale (bias + cos(f_i, w_j))                           cosine classifier
+
+The step is written in closed form, so the forward pass needs no autograd and training no double backward. Inside,
+tensors are stored with the queries last ([B, k, n]): sums over a task's queries then run over contiguous memory.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+# Where the paper's text and the authors' released code differ. Both leave q's variance open when q is not a Dirac.
+FIDELITY: dict[str, dict[str, Any]] = {
+    "paper": {"reduction": "mean", "normalise": False, "kl_weight": 1.0, "sigma": 0.01},
+    "release": {"reduction": "sum", "normalise": True, "kl_weight": 0.0, "sigma": 0.0},
+}
+
+
+class Xi(nn.Module):
+    """The synthetic gradient network xi: logits [B, n, k] -> [B, n, k], standing for dl/dy^.
+
+    Linear(k, 8k) - ReLU - norm - Linear(8k, 8k) - ReLU - norm - Linear(8k, k). The norm is batch normalisation with
+    batch statistics, taken over each task's own queries: tasks of a batch never influence each other, and with one
+    task it is exactly `nn.BatchNorm1d` in training mode.
+    """
+
+    def __init__(self, ways: int, normalise: bool = True) -> None:
+        super().__init__()
+        self.normalise = normalise
+        sizes = [ways, 8 * ways, 8 * ways, ways]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        if normalise:
+            self.gains = nn.ParameterList(torch.ones(size) for size in sizes[1:-1])
+            self.shifts = nn.ParameterList(torch.zeros(size) for size in sizes[1:-1])
+
+    def folded(self, scale: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> list[tuple[Tensor, Tensor]]:
+        """Weights [out, in] and biases [out, 1] for inputs c instead of y^ = scale (bias + c), norms' gains included.
+
+        Gains, shifts, scale and bias are folded into the layer after them: the loop over steps has less to do then.
+        """
+        weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
+        weights[0] = weights[0] * scale
+        biases[0] = biases[0] + bias * weights[0].sum(1)
+        if self.normalise:
+            for i, (gain, shift) in enumerate(zip(self.gains, self.shifts, strict=True), start=1):
+                biases[i] = biases[i] + weights[i] @ shift
+                weights[i] = weights[i] * gain
+        return [(weight, bias.unsqueeze(1)) for weight, bias in zip(weights, biases, strict=True)]
+
+    def forward(self, inputs: Tensor, folded: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
+        """[B, n, k] -> [B, n, k]: of logits, or of whatever `folded` was made for."""
+        tasks, n, ways = inputs.shape
+        *hidden, (weight, bias) = folded or self.folded()
+        x = inputs.permute(2, 0, 1).reshape(ways, tasks * n)  # features first, queries last
+        for inner_weight, inner_bias in hidden:
+            x = F.relu(torch.addmm(inner_bias, inner_weight, x))
+            if self.normalise:
+                x = _standardise(x.view(-1, tasks, n)).view(-1, tasks * n)
+        return torch.addmm(bias, weight, x).view(ways, tasks, n).permute(1, 2, 0)
+
+
+def _standardise(x: Tensor) -> Tensor:
+    """Mean 0 and variance 1 over the last dimension, with batch normalisation's epsilon."""
+    if not torch.compiler.is_compiling():
+        return F.layer_norm(x, x.shape[-1:])
+    # the same, spelt out: what torch.compile makes of layer_norm on a CPU is several times slower
+    x = x - x.mean(-1, keepdim=True)
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+
+class SIB(nn.Module):
+    """Synthetic gradient descent on the unlabelled queries of a task.
+
+    Options left at None follow `fidelity` (see `FIDELITY`): `reduction` of the sum over queries ("sum" or "mean"),
+    `normalise` inside xi, `kl_weight` of KL(q_theta || p_psi), and `sigma`, the standard deviation of
+    q_theta = N(theta, sigma^2 I); sigma = 0 is a Dirac. p_psi = N(psi_mean, diag exp(2 psi_log_std)) is learned and
+    shared by the classes, whose order means nothing. With `transductive=False` theta follows the true gradient on
+    the support set instead (eq. maml, the paper's inductive SIB); all else is shared. xi's first weights follow `seed`.
+
+    Permuting a task's queries permutes its logits. Permuting its classes does too at K = 0 or without transduction;
+    for K >= 1 it does not, because an MLP over k logits treats its inputs differently.
+    """
+
+    def __init__(
+        self,
+        ways: int,
+        dim: int,
+        steps: int = 3,
+        eta: float = 1e-3,
+        *,
+        fidelity: Literal["paper", "release"] = "release",
+        reduction: Literal["sum", "mean"] | None = None,
+        normalise: bool | None = None,
+        kl_weight: float | None = None,
+        sigma: float | None = None,
+        transductive: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if fidelity not in FIDELITY:
+            raise ValueError(f"fidelity = {fidelity!r}: expected one of {', '.join(map(repr, FIDELITY))}")
+        given = {"reduction": reduction, "normalise": normalise, "kl_weight": kl_weight, "sigma": sigma}
+        options = FIDELITY[fidelity] | {name: value for name, value in given.items() if value is not None}
+        self.setup = {
+            **{"ways": ways, "dim": dim, "steps": steps, "eta": eta, "transductive": transductive, "seed": seed},
+            **options,
+        }
+        _check_setup(self.setup)
+        self.ways, self.dim, self.steps, self.eta, self.transductive = ways, dim, steps, eta, transductive
+        self.reduction, self.kl_weight, self.sigma = options["reduction"], options["kl_weight"], options["sigma"]
+
+        self.scale = nn.Parameter(torch.tensor(10.0))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+        self.prototype_weight = nn.Parameter(torch.ones(dim))
+        with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
+            torch.manual_seed(seed)
+            self.xi = Xi(ways, options["normalise"]) if transductive else None
+        if self.kl_weight:
+            self.psi_mean = nn.Parameter(torch.zeros(dim))
+            # unit features have coordinates of about 1 / sqrt(d): a prior of that size is neither loose nor tight
+            self.psi_log_std = nn.Parameter(torch.full((dim,), -0.5 * math.log(dim)))
+
+    def forward(
+        self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """support [B, m, d], support_labels [B, m], query [B, n, d] -> logits [B, n, k].
+
+        With a `generator` and sigma > 0 the noise of q is drawn from it; without, w is the mean of q, theta.
+        """
+        theta, noise = self._checked(support, support_labels, query, generator)
+        return self.classify(unit(query), self.sample(theta[-1], noise, -1))
+
+    def trajectory(
+        self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Same arguments as `forward` -> theta^0, ..., theta^K as [K+1, B, k, d]."""
+        return torch.stack(self._checked(support, support_labels, query, generator)[0])
+
+    def infer(
+        self, support: Tensor, support_labels: Tensor, query: Tensor, noise: Tensor | None = None
+    ) -> list[Tensor]:
+        """theta^0, ..., theta^K, each [B, k, d]: the hot path, on unit features and without checks.
+
+        noise [K+1, B, k, d] holds a standard normal for every step and one for the final w; None means w = theta.
+        """
+        of_class = (support_labels.unsqueeze(1) == torch.arange(self.ways, device=support.device)[:, None]).to(support)
+        prototypes = (of_class @ support) / of_class.sum(-1, keepdim=True)
+        thetas = [prototypes * self.prototype_weight]  # lambda
+        features = query if self.transductive else support
+        folded = self.xi.folded(self.scale, self.bias) if self.transductive else None
+        rate = self.scale * (self.eta / (features.shape[1] if self.reduction == "mean" else 1))
+        for k in range(self.steps):
+            direction, norm = direction_and_norm(self.sample(thetas[k], noise, k))
+            cosine = torch.bmm(direction, features.mT).mT
+            if self.transductive:
+                error = self.xi(cosine, folded)  # stands for dl/dy^
+            else:
+                error = (self.scale * (self.bias + cosine)).softmax(-1) - of_class.mT  # dl/dy^ on the support set
+            theta = torch.addcmul(thetas[k], rate / norm, tangent_sum(features, direction, error), value=-1)
+            if self.kl_weight and self.transductive:  # eq. (maml) has no KL
+                theta = theta - self.eta * self.kl_weight * self._kl_gradient(thetas[k])
+            thetas.append(theta)
+        return thetas
+
+    def classify(self, features: Tensor, w: Tensor) -> Tensor:
+        """Unit features [B, n, d], weights w [B, k, d] -> logits y^ [B, n, k]."""
+        return (self.scale * (self.bias + torch.bmm(direction_and_norm(w)[0], features.mT))).mT
+
+    def sample(self, theta: Tensor, noise: Tensor | None, k: int) -> Tensor:
+        """w(theta, epsilon) = theta + sigma epsilon, with epsilon = noise[k]."""
+        return theta if noise is None else theta + self.sigma * noise[k]
+
+    def noise(self, tasks: int, generator: torch.Generator | None) -> Tensor | None:
+        """Standard normal [K+1, B, k, d] in the parameters' dtype, or None if q is a Dirac or nothing is drawn."""
+        if self.sigma == 0 or generator is None:
+            return None
+        shape = (self.steps + 1, tasks, self.ways, self.dim)
+        noise = torch.randn(shape, generator=generator, dtype=self.scale.dtype, device=generator.device)
+        return noise.to(self.scale.device)
+
+    def kl(self, theta: Tensor) -> Tensor:
+        """KL(q_theta || p_psi) of each task: theta [B, k, d] -> [B]."""
+        variance = (2 * self.psi_log_std).exp()
+        ratio = (self.sigma**2 + (theta - self.psi_mean).square()) / variance
+        return (self.psi_log_std - math.log(self.sigma) + (ratio - 1) / 2).sum((-2, -1))
+
+    def _kl_gradient(self, theta: Tensor) -> Tensor:
+        return (theta - self.psi_mean) * (-2 * self.psi_log_std).exp()
+
+    def _checked(
+        self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None
+    ) -> tuple[list[Tensor], Tensor | None]:
+        if not torch.compiler.is_compiling():
+            check_tasks(self, support, support_labels, query)
+        noise = self.noise(len(query), generator)
+        return self.infer(unit(support), support_labels, unit(query), noise), noise
+
+
+def unit(features: Tensor) -> Tensor:
+    """Each feature vector divided by its length."""
+    return F.normalize(features, dim=-1)
+
+
+def direction_and_norm(w: Tensor) -> tuple[Tensor, Tensor]:
+    """w [..., d] -> w / ||w|| and ||w|| [..., 1]."""
+    norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True).clamp_min(1e-12)
+    return w / norm, norm
+
+
+def tangent_sum(features: Tensor, direction: Tensor, error: Tensor) -> Tensor:
+    """||w_j|| sum_i error_ij d cos(f_i, w_j) / d w_j, as [B, k, d].
+
+    For unit features [B, n, d], w^ = w / ||w|| [B, k, d] and error [B, n, k] it is v_j - (v_j . w^_j) w^_j with
+    v_j = sum_i error_ij f_i: the part of v_j that turns w_j rather than stretches it.
+    """
+    v = torch.bmm(error.mT, features)
+    return torch.addcmul(v, (v * direction).sum(-1, keepdim=True), direction, value=-1)
+
+
+def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tensor) -> None:
+    """Say what is wrong with a batch of tasks before it turns into a wrong number."""
+    expected = "expected support [B, m, d], support_labels [B, m] and query [B, n, d]"
+    shapes = f"got {[*support.shape]}, {[*support_labels.shape]} and {[*query.shape]}"
+    if support.ndim != 3 or query.ndim != 3 or support_labels.shape != support.shape[:2] or len(query) != len(support):
+        raise ValueError(f"{expected}; {shapes}")
+    if support.shape[-1] != model.dim or query.shape[-1] != model.dim:
+        raise ValueError(f"this SIB was made for features of size d = {model.dim}; {expected}; {shapes}")
+    if support_labels.is_floating_point() or support_labels.dtype == torch.bool:
+        raise ValueError(f"support_labels must be whole numbers, got {support_labels.dtype}")
+    if support_labels.min() < 0 or support_labels.max() >= model.ways:
+        low, high = int(support_labels.min()), int(support_labels.max())
+        raise ValueError(f"support_labels must lie in 0..{model.ways - 1} for {model.ways} ways, got {low}..{high}")
+    missing = (F.one_hot(support_labels.long(), model.ways).sum(1) == 0).nonzero()
+    if len(missing):
+        task, label = missing[0].tolist()
+        raise ValueError(f"task {task} has no support example of class {label}: each of {model.ways} ways needs one")
+    if model.transductive and model.steps and model.xi.normalise and query.shape[1] < 2:
+        raise ValueError("xi normalises over a task's queries and needs at least 2 of them (or normalise=False)")
+    for name, features in {"support": support, "query": query}.items():
+        bad = ~torch.isfinite(features).all(-1)
+        if bad.any():
+            task, example = bad.nonzero()[0].tolist()
+            raise ValueError(f"{name} features of task {task}, example {example} hold NaN or infinity")
+
+
+def _check_setup(setup: dict[str, Any]) -> None:
+    bounds = {"ways": 2, "dim": 1, "steps": 0, "kl_weight": 0, "sigma": 0}
+    for name, low in bounds.items():
+        if not setup[name] >= low:
+            raise ValueError(f"{name} = {setup[name]}: expected at least {low}")
+    if not setup["eta"] > 0:
+        raise ValueError(f"eta = {setup['eta']}: the step size must be positive")
+    if setup["reduction"] not in ("sum", "mean"):
+        raise ValueError(f"reduction = {setup['reduction']!r}: expected 'sum' or 'mean'")
+    if setup["kl_weight"] and not setup["sigma"]:
+        raise ValueError("KL(q || p_psi) is infinite for a Dirac q: give sigma > 0, or kl_weight = 0")
