@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import torch
 
@@ -27,9 +29,15 @@ def pick_device(name: str | None = None) -> torch.device:
     return device
 
 
-def float64_or_best(device: torch.device) -> torch.dtype:
-    """float64 where the device has it (mps does not)."""
-    return torch.float32 if device.type == "mps" else torch.float64
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Compute with this many CPU threads inside the block: small tensors lose more to waking threads than they gain."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _has_mps() -> bool:

@@ -26,8 +26,8 @@ def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
     device = pick_device()
     return {
         "commit": _git("rev-parse", "HEAD"),
-        # results and figures change with every run; only a changed source makes a commit an untrue answer
-        "dirty": bool(_git("status", "--porcelain", "--", ":!results", ":!figures")),
+        # results, figures and notebooks' outputs change with every run; only changed code makes the commit untrue
+        "dirty": bool(_git("status", "--porcelain", "--", "sibcore")),
         "seed": params.get("seed"),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "device": str(device),

@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sibcore.bayes import kl_gaussian
-from sibcore.device import float64_or_best, pick_device
+from sibcore.device import pick_device, threads
 from sibcore.params import Count, NonNegative, Positive, parameters
 from sibcore.progress import steps
 
@@ -253,14 +253,15 @@ def _fit(
             return curves()
 
     history = [measure()]
-    for _ in steps(p.epochs, what, unit="epoch"):
-        order = torch.stack([torch.randperm(p.tasks, generator=g) for g in orders])
-        order = order.repeat(len(first) // p.seeds, 1).to(first.device)
-        for rows in order.split(p.batch, dim=1):
-            optimizer.zero_grad()
-            loss(rows).backward()
-            optimizer.step()
-        history.append(measure())
+    with threads(1):
+        for _ in steps(p.epochs, what, unit="epoch"):
+            order = torch.stack([torch.randperm(p.tasks, generator=g) for g in orders])
+            order = order.repeat(len(first) // p.seeds, 1).to(first.device)
+            for rows in order.split(p.batch, dim=1):
+                optimizer.zero_grad()
+                loss(rows).backward()
+                optimizer.step()
+            history.append(measure())
     return {name: torch.stack([epoch[name] for epoch in history]) for name in history[0]}
 
 
@@ -311,8 +312,7 @@ def _take(values: Tensor, rows: Tensor) -> Tensor:
 
 
 def _on_device(tensor: Tensor) -> Tensor:
-    device = pick_device()
-    return tensor.to(device, float64_or_best(device), copy=True)
+    return tensor.to(pick_device(), torch.float32, copy=True)
 
 
 def _each(tensor: Tensor, readings: int) -> Tensor:

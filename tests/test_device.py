@@ -40,6 +40,14 @@ def test_a_cuda_device_number_beyond_the_last_is_refused(monkeypatch):
         device.pick_device("cuda:3")
 
 
-def test_double_precision_wherever_the_device_has_it():
-    assert device.float64_or_best(torch.device("cpu")) == torch.float64
-    assert device.float64_or_best(torch.device("mps")) == torch.float32
+def test_the_number_of_threads_is_set_inside_the_block_and_restored_after_it_even_on_an_error():
+    before, inside = torch.get_num_threads(), []
+
+    def fail():
+        with device.threads(before + 1):
+            inside.append(torch.get_num_threads())
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (inside, torch.get_num_threads()) == ([before + 1], before)

@@ -112,7 +112,8 @@ def test_seeds_trained_together_end_where_each_ends_alone():
     _, alone = toy.train_sib(dataclasses.replace(SMALL, seed=1, seeds=1))
     for name, curve in together.items():
         by_reading = curve.unflatten(1, (3, 3))
-        assert torch.allclose(by_reading[:, :, 1], alone[name], rtol=1e-9, atol=1e-12), name
+        assert torch.allclose(by_reading[:, :, 1], alone[name], rtol=1e-4, atol=1e-6), name
+    assert not torch.allclose(together["mse"].unflatten(1, (3, 3))[:, :, 0], alone["mse"], rtol=1e-2)
 
 
 def test_training_minimises_each_reading_s_own_objective():
