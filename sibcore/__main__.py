@@ -30,6 +30,21 @@ def main(arguments: list[str] | None = None) -> int:
     scrub.add_argument("notebooks", nargs="+", type=Path)
     scrub.set_defaults(call=_scrub)
 
+    data = commands.add_parser("data", help="the image sets: list them, or download one")
+    actions = data.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="say which there are, where they are, how to get them").set_defaults(
+        call=_data_list
+    )
+    get = actions.add_parser("get", help="download one")
+    get.add_argument("name", help="as `data list` says")
+    get.add_argument(
+        "--to",
+        type=Path,
+        metavar="FOLDER",
+        help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
+    )
+    get.set_defaults(call=_data_get)
+
     options = parser.parse_args(arguments)
     try:
         return options.call(options)
@@ -67,6 +82,20 @@ def _scrub(options: argparse.Namespace) -> int:
     from sibcore import notebook_files
 
     notebook_files.scrub(options.notebooks)
+    return 0
+
+
+def _data_list(options: argparse.Namespace) -> int:
+    from sibcore.datasets import download
+
+    print(download.overview())
+    return 0
+
+
+def _data_get(options: argparse.Namespace) -> int:
+    from sibcore.datasets import download
+
+    print(f"{options.name} is in {download.get(options.name, options.to)}")
     return 0
 
 

@@ -5,6 +5,7 @@
         provenance.json       commit, seed, versions, device, code and data hashes, wall time
         metrics.json          the run's numbers
         arrays.safetensors    its arrays (curves, trajectories)
+        ...                   what a long run leaves besides, such as a trained network
         done                  sha256 of each file above; written last, so a folder without it is not a result
 
 `compute_or_load` is the one call: it returns the record if it is there and still valid, else computes it. Every file
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -61,26 +63,29 @@ def run_id(experiment: str, params: Any) -> str:
 def compute_or_load(
     experiment: str,
     params: Any,
-    compute: Callable[[Any], tuple[Mapping[str, Any], Mapping[str, np.ndarray]]],
+    compute: Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]],
     *,
     data: Mapping[str, str] | None = None,
-    keep_stale: bool = False,
+    long: bool = False,
 ) -> Record:
     """The record of `compute(params) -> (metrics, arrays)`, from disk if it is there and valid.
 
     `params` is a (frozen) dataclass or a dict of plain values. A record is redone when the code that `compute` runs
-    through changed (see `provenance.code_fingerprint`; `keep_stale` loads it all the same, for runs of hours), when
-    the hashes in `data` changed, when a file is damaged, or when the environment variable `SIB_FORCE` is set.
+    through changed (see `provenance.code_fingerprint`), when the hashes in `data` changed, when a file is damaged, or
+    when the environment variable `SIB_FORCE` is set.
+
+    `long` is for runs of hours: `compute(params, folder)` keeps its checkpoints in the run's folder and goes on from
+    them, what it leaves there becomes part of the record, and a change of code alone does not redo it.
     """
     folder = paths.results() / "runs" / run_id(experiment, params)
     expected = {"code": provenance.code_fingerprint([compute.__module__]), "data": dict(data or {})}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         folder.mkdir(exist_ok=True)
-        reason = _why_not(folder, expected, keep_stale)
+        reason = _why_not(folder, expected, keep_stale=long)
         if reason:
             _say(f"{folder.name}: computing ({reason})")
-            _compute(folder, params, compute, expected)
+            _compute(folder, params, functools.partial(compute, folder=folder) if long else compute, expected)
         record = load(folder)
     manifest.note("run", folder, how="computed" if reason else "loaded")
     return record
@@ -127,8 +132,10 @@ def as_dict(params: Any) -> dict[str, Any]:
 
 
 def _compute(folder: Path, params: Any, compute: Callable, expected: dict) -> None:
-    for file in folder.iterdir():  # what an older or killed attempt left; nobody trusts a folder without `done`
-        if file.name == DONE or file.suffix == ".tmp":
+    finished = (folder / DONE).exists()
+    (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
+    for file in folder.iterdir():
+        if finished or file.suffix == ".tmp":  # a finished run starts anew, a stopped one goes on from its checkpoints
             file.unlink()
     started = time.perf_counter()
     try:
@@ -180,8 +187,8 @@ def _damage(folder: Path) -> str | None:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    files = [folder / name for name in ("params.json", "provenance.json", "metrics.json", ARRAYS)]
-    return {file.name: provenance.sha256(file) for file in files if file.is_file()}
+    files = sorted(file for file in folder.iterdir() if file.name != DONE and file.suffix != ".tmp")
+    return {file.name: provenance.sha256(file) for file in files}
 
 
 @contextlib.contextmanager

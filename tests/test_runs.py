@@ -84,13 +84,33 @@ def test_changed_data_or_force_compute_again(monkeypatch):
     assert times_computed() == 3
 
 
-def test_changed_code_computes_again_unless_the_stale_record_is_to_be_kept(monkeypatch):
+def test_changed_code_computes_again_unless_the_run_is_a_long_one(monkeypatch):
     runs.compute_or_load("experiment", PARAMS, compute)
     monkeypatch.setattr(runs.provenance, "code_fingerprint", lambda modules: "other")
-    runs.compute_or_load("experiment", PARAMS, compute, keep_stale=True)
+    runs.compute_or_load("experiment", PARAMS, compute, long=True)
     assert times_computed() == 1
     runs.compute_or_load("experiment", PARAMS, compute)
     assert times_computed() == 2
+
+
+def test_a_long_run_goes_on_from_what_it_left_in_its_folder_and_that_becomes_part_of_the_record():
+    def counts(params, folder):
+        steps = int((folder / "checkpoint").read_text()) if (folder / "checkpoint").exists() else 0
+        runs.write_atomically(folder / "checkpoint", str(steps + 1).encode())
+        if steps < 2:
+            raise KeyboardInterrupt
+        return {"steps": steps + 1}, {}
+
+    counts.__module__ = "sibcore.bayes"
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            runs.compute_or_load("experiment", PARAMS, counts, long=True)
+        assert runs.find("experiment") == []
+    record = runs.compute_or_load("experiment", PARAMS, counts, long=True)
+    assert record.metrics == {"steps": 3}
+    (record.folder / "checkpoint").write_text("broken")
+    with pytest.raises(ValueError, match="damaged: checkpoint"):
+        runs.load(record.folder)
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "arrays.safetensors", "params.json", "done"])

@@ -1,0 +1,106 @@
+"""Your own images: a folder (or zip) of class folders, with a file that says which classes are in which split.
+
+    my-images/cat/1.jpg, my-images/cat/2.jpg, my-images/dog/1.jpg, ...      any sizes; png, jpg, bmp or webp
+    my-images/splits.yaml      train: [cat, dog, ...]
+                               val: [horse, ...]
+                               test: [mouse, ...]
+    data = datasets.load("folder", source="my-images", size=84)
+
+A split is a list of class folders, and no class may be in two: few-shot learning tests on classes it has not seen.
+The file is `splits.yaml` or `splits.json` at the top of the folder, or the argument `splits`. Pictures are scaled to
+`size` x `size` pixels without cropping. Class folders in no split are left out, with a warning.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import warnings
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from sibcore.datasets.base import PICTURES, Files, ImageSet, Index, cached, decode, few, find_source
+
+NAME = "folder"
+SPLITS = ("train", "val", "test")
+SPLIT_FILES = ("splits.yaml", "splits.yml", "splits.json")
+HELP = (
+    "name your folder of class folders in the argument `source`, with a file splits.yaml in it that lists the classes "
+    "of each split, such as `train: [cat, dog]`"
+)
+
+
+def load(source: Path | None = None, cache: Path | None = None, splits: Path | None = None, size: int = 84) -> ImageSet:
+    """The images of `<source>/<class>/<picture>`; `splits` is a file like splits.yaml that lies elsewhere."""
+    if source is None:
+        raise ValueError(f"{NAME}: {HELP}")
+    if size < 1:
+        raise ValueError(f"{NAME}: the image size must be at least 1 pixel, not {size}")
+    files = Files(find_source(NAME, source, (), HELP))
+    if splits is None:
+        split_file = _find_split_file(files)
+        top, classes = split_file.parent, read_splits(files.text(str(split_file)), f"{files.path}: {split_file}")
+    else:
+        top, classes = PurePosixPath(), read_splits(Path(splits).read_text(encoding="utf-8"), str(splits))
+    pictures = _pictures_by_class(files, top, classes)
+
+    def build(out: Path) -> Index:
+        decode(files, [name for names in pictures.values() for name in names], out, size).flush()
+        labels = [label for label, names in enumerate(pictures.values()) for _ in names]
+        return Index(labels=labels, classes=list(pictures), splits=classes)
+
+    return cached(NAME, files.key(size, classes), build, cache)
+
+
+def read_splits(text: str, where: str) -> dict[str, list[str]]:
+    """Class names by split, from the JSON or YAML of a split file; `where` names it in errors."""
+    try:
+        # BaseLoader takes every value as text: a class may be called "no" or "007"
+        splits = json.loads(text) if where.endswith(".json") else yaml.load(text, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        raise ValueError(f"{where} is neither JSON nor YAML ({error}); {HELP}") from error
+    if not isinstance(splits, dict) or not splits or set(splits) - set(SPLITS):
+        found = ", ".join(map(str, splits)) if isinstance(splits, dict) else type(splits).__name__
+        raise ValueError(f"{where} must have lists called {', '.join(SPLITS)}, but has {found or 'nothing'}; {HELP}")
+    for split, classes in splits.items():
+        if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
+            raise ValueError(f"{where}: {split} must be a list of class names, but is {classes!r}; {HELP}")
+    splits_of = collections.defaultdict(list)
+    for split, classes in splits.items():
+        for name in classes:
+            splits_of[name].append(split)
+    twice = [f"{name} in {' and '.join(found)}" for name, found in splits_of.items() if len(found) > 1]
+    if twice:
+        raise ValueError(f"{where} lists a class twice: {few(twice)}; a class belongs to one split")
+    return splits
+
+
+def _find_split_file(files: Files) -> PurePosixPath:
+    """The split file at the top of the folder, or of the one folder that a zip holds."""
+    found = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name in SPLIT_FILES]
+    if len(found) != 1:
+        many = "no file splits.yaml or splits.json" if not found else f"more than one: {few([*map(str, found)])}"
+        raise ValueError(f"{files.path}: which class is in which split? There is {many}; {HELP}")
+    return found[0]
+
+
+def _pictures_by_class(files: Files, top: PurePosixPath, splits: dict[str, list[str]]) -> dict[str, list[str]]:
+    """The names of the pictures of each class, in the order of the splits."""
+    found = collections.defaultdict(list)
+    for name in files.pictures():
+        found[PurePosixPath(name).parent].append(name)
+    folders = {label: top / label for classes in splits.values() for label in classes}
+    problems = [
+        f"class {label} has no picture ({' '.join(PICTURES)}) in its folder {folder}"
+        if files.has_folder(str(folder))
+        else f"class {label} has no folder {folder}"
+        for label, folder in folders.items()
+        if folder not in found
+    ]
+    if problems:
+        raise ValueError(f"{files.path}: {few(problems)}; add what is missing, or take the class out of the split file")
+    left_out = sorted(map(str, found.keys() - set(folders.values())))
+    if left_out:
+        warnings.warn(f"{files.path}: left out, being in no split: {few(left_out)}", stacklevel=3)
+    return {label: found[folder] for label, folder in folders.items()}

@@ -1,0 +1,104 @@
+"""PACS (Li et al., 2017): 7 classes in 4 domains (art painting, cartoon, photo, sketch), 9,991 images of 227x227."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import warnings
+from pathlib import Path
+
+from sibcore.datasets.base import Files, ImageSet, Index, cached, decode, few, find_source
+
+NAME = "pacs"
+SIZE = 224
+CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+COUNTS = {  # published number of images, in the order of CLASSES
+    "art_painting": (379, 255, 285, 184, 201, 295, 449),
+    "cartoon": (389, 457, 346, 135, 324, 288, 405),
+    "photo": (189, 202, 182, 186, 199, 280, 432),
+    "sketch": (772, 740, 753, 608, 816, 80, 160),
+}
+DOMAINS = tuple(COUNTS)
+
+# The original site is gone; a public repository keeps the files, here pinned to one commit. The archive that GitHub
+# packs for a commit need not be the same bytes for ever, so the hash is that of the listing of its pictures.
+COMMIT = "d586a6cf3db84896fb6cc465c7bf51bdaf6d65d8"
+URL = f"https://github.com/MachineLearning2020/Homework3-PACS/archive/{COMMIT}.zip"
+LISTING = "6a3e8284d17f09285dfb7e86f9d9cbcf629a0bdf90413e226957a3bba5f89a9a"
+
+FOUND_AS = ("pacs.zip", "PACS", "pacs")
+HELP = (
+    "set SIB_DATA to the folder that holds pacs.zip, name the archive or folder in the argument `source`, or run "
+    "`python -m sibcore data get pacs`"
+)
+
+
+def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE) -> ImageSet:
+    """PACS from a zip or folder `<domain>/<class>/<picture>`, at any depth, with images of `size` x `size` pixels.
+
+    All classes are in the one split "all"; `domain_rows("photo")` are the rows of a domain.
+    """
+    if size < 1:
+        raise ValueError(f"{NAME}: the image size must be at least 1 pixel, not {size}")
+    files = Files(find_source(NAME, source, FOUND_AS, HELP))
+    pictures = find_pictures(files)
+    _compare_with_published(files.path, pictures)
+
+    def build(out: Path) -> Index:
+        decode(files, list(pictures.values()), out, size).flush()
+        return Index(
+            labels=[CLASSES.index(label) for _, label, _ in pictures],
+            classes=CLASSES,
+            splits={"all": CLASSES},
+            domains=[DOMAINS.index(domain) for domain, _, _ in pictures],
+            domain_names=DOMAINS,
+        )
+
+    return cached(NAME, files.key(size), build, cache)
+
+
+def find_pictures(files: Files) -> dict[tuple[str, str, str], str]:
+    """(domain, class, file name) -> name in `files`, sorted; an error if a folder is missing or unexpected."""
+    below = [name.split("/") for name in files.pictures()]
+    tops = {tuple(parts[: parts.index(domain)]) for parts in below for domain in DOMAINS if domain in parts[:-1]}
+    if len(tops) != 1:
+        many = "no folder with" if not tops else f"{len(tops)} folders with"
+        raise ValueError(f"{files.path} is not PACS: there is {many} the domains {', '.join(DOMAINS)}; {HELP}")
+    top = "/".join(*tops)
+    names = files.pictures(top)
+    pictures = {tuple(name.removeprefix(f"{top}/").split("/")): name for name in names}
+
+    places = {place[:-1] for place in pictures}
+    expected = {(domain, label) for domain in DOMAINS for label in CLASSES}
+    wrong = [f"no pictures in {'/'.join(place)}" for place in sorted(expected - places)]
+    wrong += [f"unexpected pictures in {'/'.join(place) or 'the top folder'}" for place in sorted(places - expected)]
+    if wrong:
+        raise ValueError(
+            f"{files.path} is not PACS: {few(wrong)}; expected a folder for each of the domains {', '.join(DOMAINS)}, "
+            f"in it one for each of the classes {', '.join(CLASSES)}, and no others; {HELP}"
+        )
+    return pictures
+
+
+def check_listing(path: Path) -> None:
+    """An error unless every picture in the archive is, bit by bit, the one that was published."""
+    files = Files(path)
+    lines = [
+        f"{hashlib.sha256(files.read(name)).hexdigest()}  PACS/{'/'.join(place)}"
+        for place, name in find_pictures(files).items()
+    ]
+    text = "\n".join(lines)
+    # a listing is the same listing with or without its last line's end
+    found = [hashlib.sha256(listing.encode()).hexdigest() for listing in (text, text + "\n")]
+    if LISTING not in found:
+        raise ValueError(
+            f"{path}: the listing of its {len(lines)} pictures has sha256 {found[1]}, the published one has {LISTING}"
+        )
+
+
+def _compare_with_published(path: Path, pictures: dict[tuple[str, str, str], str]) -> None:
+    found = collections.Counter(place[:2] for place in pictures)
+    published = {(domain, label): n for domain in DOMAINS for label, n in zip(CLASSES, COUNTS[domain], strict=True)}
+    differ = [f"{'/'.join(p)} has {found[p]} images, published are {n}" for p, n in published.items() if found[p] != n]
+    if differ:
+        warnings.warn(f"{path} is not the published PACS: {few(differ)}", stacklevel=3)

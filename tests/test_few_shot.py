@@ -1,0 +1,116 @@
+"""From pixels to a run record, on procedural images: small, but all of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from sibcore import datasets, few_shot, meta, paths, runs
+from sibcore.features import feature_bank
+from sibcore.few_shot import FewShot
+
+SMALL = FewShot(dataset="glyphs", K=1, queries=5, steps=30, val_episodes=20, test_episodes=40)
+
+
+@pytest.fixture(scope="module")
+def glyphs():
+    return datasets.load("glyphs", per_class=16)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Shared by the tests of this file, so that the network is trained and its features are computed once."""
+    return tmp_path_factory.mktemp("few_shot")
+
+
+@pytest.fixture(autouse=True)
+def cache(folder, monkeypatch):
+    monkeypatch.setenv("SIB_CACHE", str(folder / "cache"))
+
+
+@pytest.fixture(scope="module")
+def networks(glyphs, folder):
+    """Two networks, pretrained for one epoch from different seeds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIB_OUTPUT", str(folder))
+        records = [few_shot.pretrained(glyphs, epochs=1, batch=128, episodes=10, seed=seed) for seed in (0, 1)]
+    return [record.folder / "backbone.safetensors" for record in records]
+
+
+@pytest.fixture
+def network(networks):
+    return networks[0]
+
+
+def test_pretraining_leaves_the_network_and_no_checkpoint(network):
+    record = runs.load(network.parent)
+    assert not (network.parent / "checkpoint.safetensors").exists()
+    assert record.metrics["best_epoch"] == 1
+    assert record.metrics["validation"] > 25, "chance is 20"
+
+
+def test_an_experiment_leaves_its_accuracies_its_trained_models_and_its_hashes(glyphs, network):
+    record = few_shot.few_shot(SMALL, glyphs, network)
+    assert {"best.safetensors", "last.safetensors", "done"} <= {path.name for path in record.folder.iterdir()}
+    assert set(record.provenance["data"]) == {"glyphs", "network"}
+    for name in ("best", "last"):
+        right = record.arrays[f"{name}/right"]
+        assert right.shape == (40,)
+        assert record.metrics[f"{name}/test"] == pytest.approx(100 * right.mean() / 25)
+        assert record.metrics[f"{name}/test_ci95"] == pytest.approx(100 * 1.96 * right.std() / 25 / 40**0.5)
+        assert record.metrics[f"{name}/test"] > 30, "chance is 20"
+
+
+def test_the_stored_model_gives_the_stored_answers(glyphs, network):
+    record = few_shot.few_shot(SMALL, glyphs, network)
+    bank = feature_bank(network, glyphs, "test")
+    sib, _ = meta.load_sib(record.folder / "last.safetensors")
+    tasks = few_shot.tasks(SMALL, bank, "test")
+    support, query = bank.features[tasks.support], bank.features[tasks.query]
+    with torch.no_grad():
+        answers = sib(support, tasks.support_labels, query).argmax(-1)
+    np.testing.assert_array_equal((answers == tasks.query_labels).sum(1).numpy(), record.arrays["last/right"])
+
+
+def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(glyphs, network, monkeypatch):
+    p = dataclasses.replace(SMALL, steps=2500)
+    whole = few_shot.few_shot(p, glyphs, network)
+    monkeypatch.setenv("SIB_OUTPUT", str(paths.output().parent / "again"))
+    saved, calls = meta._save, []
+
+    def stop_after_the_first(*arguments):
+        saved(*arguments)
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(meta, "_save", stop_after_the_first)
+    with pytest.raises(KeyboardInterrupt):
+        few_shot.few_shot(p, glyphs, network)
+    resumed = few_shot.few_shot(p, glyphs, network)
+    assert len(calls) == 3, "one checkpoint before the stop and two after it"
+    assert resumed.metrics == whole.metrics
+
+
+def test_tasks_of_validation_and_test_do_not_depend_on_what_is_trained(glyphs, network):
+    bank = feature_bank(network, glyphs, "test")
+    other = dataclasses.replace(SMALL, K=5, seed=3, eta=0.1)
+    assert torch.equal(few_shot.tasks(SMALL, bank, "test").query, few_shot.tasks(other, bank, "test").query)
+
+
+def test_the_network_is_part_of_what_makes_a_record_valid(glyphs, networks):
+    network, other = networks
+    few_shot.few_shot(SMALL, glyphs, network)
+    record = runs.run_id("few_shot", SMALL)
+    before = runs.load(paths.results() / "runs" / record).provenance["data"]["network"]
+    few_shot.few_shot(SMALL, glyphs, other)
+    assert runs.load(paths.results() / "runs" / record).provenance["data"]["network"] != before
+
+
+def test_augmented_views_are_drawn_from_when_asked_for(glyphs, network):
+    record = few_shot.few_shot(dataclasses.replace(SMALL, views=2), glyphs, network)
+    assert record.params["views"] == 2
+    assert record.metrics["last/test"] > 30
