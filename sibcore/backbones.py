@@ -6,20 +6,17 @@ EfficientNet-Lite0 can start from ImageNet's, which are downloaded only when `pr
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore.runs import write_atomically
+from sibcore.checkpoints import read_tensors, write_tensors
 
 
 class Conv4(nn.Sequential):
@@ -157,22 +154,6 @@ def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
     network = feature_network(about["backbone"], about["image_size"], (0, 0, 0), (1, 1, 1))
     network.load_state_dict(tensors)
     return network.eval().requires_grad_(False), about
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """A safetensors file with `about` in its header."""
-    content = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(content, {"about": json.dumps(about)}))
-
-
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote."""
-    try:
-        with safetensors.safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
-            return tensors, json.loads(file.metadata()["about"])
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}): delete it and run what made it again") from error
 
 
 def exact_convolutions() -> AbstractContextManager:

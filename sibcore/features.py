@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from sibcore import provenance
 from sibcore.augment import as_float, augment, combine, draw
-from sibcore.backbones import exact_convolutions, load_network, read_tensors, write_tensors
+from sibcore.backbones import exact_convolutions, load_network
+from sibcore.checkpoints import read_tensors, write_tensors
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.progress import steps

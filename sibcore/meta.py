@@ -25,7 +25,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from sibcore.augment import combine
-from sibcore.backbones import read_tensors, write_tensors
+from sibcore.checkpoints import momenta_of, put_weights, read_tensors, resume, weights_of, write_tensors
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.params import Count, NonNegative, Positive, parameters
 from sibcore.runs import as_dict
@@ -117,8 +117,8 @@ def train(
         fused=True,
     )
     about = _describe(model, bank, sampler, schedule, validation)
-    if folder and (Path(folder) / LAST).exists():
-        about = _resume(Path(folder) / LAST, model, optimizer, about)
+    if folder:
+        about = resume(Path(folder) / LAST, model, optimizer, about, same=("model", "tasks", "schedule", "data"))
     history = about["history"]
     loss_of = _compiled(task_loss) if compile else task_loss
     first = len(history) * schedule.every
@@ -157,7 +157,7 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     """The model in a checkpoint file (`best` or `last`) and what the file says of its making."""
     tensors, about = read_tensors(path)
     model = SIB(**about["model"])
-    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    put_weights(model, tensors)
     return model, about
 
 
@@ -251,29 +251,10 @@ def _describe(model: SIB, bank: Tensor, sampler: EpisodeSampler, schedule: Sched
 
 def _save(folder: Path, model: SIB, optimizer: torch.optim.SGD, about: dict[str, Any]) -> None:
     """`best` goes first: a crash between the two leaves an older `last`, which makes the same `best` again."""
-    weights = {f"model.{name}": value for name, value in model.state_dict().items()}
     history = about["history"]
     if history[-1].get("validation", 0) >= max(row.get("validation", 0) for row in history):
-        write_tensors(folder / BEST, weights, about)
-    buffers = {name: optimizer.state[parameter].get("momentum_buffer") for name, parameter in model.named_parameters()}
-    momenta = {f"momentum.{name}": buffer for name, buffer in buffers.items() if buffer is not None}
-    write_tensors(folder / LAST, weights | momenta, about)
-
-
-def _resume(path: Path, model: SIB, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
-    tensors, about = read_tensors(path)
-    for what in ("model", "tasks", "schedule", "data"):
-        if about[what] != fresh[what]:
-            raise ValueError(
-                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
-                "choose another folder, or delete this one to start again"
-            )
-    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
-    for name, parameter in model.named_parameters():
-        if f"momentum.{name}" in tensors:
-            momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
-            optimizer.state[parameter]["momentum_buffer"] = momentum
-    return about
+        write_tensors(folder / BEST, weights_of(model), about)
+    write_tensors(folder / LAST, weights_of(model) | momenta_of(model, optimizer), about)
 
 
 def _line(row: dict[str, Any], steps: int) -> str:

@@ -28,7 +28,8 @@ from torch.nn import functional as F
 
 from sibcore import datasets, parallel, provenance
 from sibcore.augment import augment, combine, draw
-from sibcore.backbones import exact_convolutions, feature_network, read_tensors, save_network, write_tensors
+from sibcore.backbones import exact_convolutions, feature_network, save_network
+from sibcore.checkpoints import momenta_of, resume, weights_of, write_tensors
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.features import extract, split_tensors
@@ -95,7 +96,7 @@ def pretrain(
     optimizer = torch.optim.SGD(
         model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    about = load_checkpoint(folder / CHECKPOINT, model, optimizer, describe(data, recipe))
+    about = resume(folder / CHECKPOINT, model, optimizer, describe(data, recipe), same=("recipe", "data"))
     trained = parallel.distributed(model)
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
@@ -108,7 +109,7 @@ def pretrain(
         if parallel.rank() == 0:
             if row["val"] >= max(past["val"] for past in about["history"]):
                 save_network(folder / BACKBONE, model.f, about)
-            save_checkpoint(folder / CHECKPOINT, model, optimizer, about)
+            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta_of(model, optimizer), about)
             report(progress_line(about, row, seconds, len(images)))
         parallel.wait()
     return about
@@ -228,30 +229,6 @@ def describe(data: ImageSet, recipe: Recipe) -> dict[str, Any]:
         "history": [],
         "seconds": 0.0,
     }
-
-
-def save_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD, about: dict[str, Any]) -> None:
-    weights = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    momenta = {f"momentum.{name}": optimizer.state[p]["momentum_buffer"] for name, p in model.named_parameters()}
-    write_tensors(path, weights | momenta, about)
-
-
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
-    """Put a checkpoint into model and optimizer and return what it says; `fresh` if there is none."""
-    if not path.exists():
-        return fresh
-    tensors, about = read_tensors(path)
-    for what in ("recipe", "data"):
-        if about[what] != fresh[what]:
-            raise ValueError(
-                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
-                "choose another folder, or delete this one to start again"
-            )
-    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
-    for name, parameter in model.named_parameters():
-        momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
-        optimizer.state[parameter]["momentum_buffer"] = momentum
-    return about
 
 
 def progress_line(about: dict[str, Any], row: dict[str, float], seconds: float, images: int) -> str:

@@ -1,0 +1,72 @@
+"""Tensors on disk with a description beside them, and the state of a training that can go on.
+
+A checkpoint is a safetensors file: no pickle. Its header holds `about`, plain values that say what the tensors are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from sibcore.runs import write_atomically
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """A safetensors file with `about` in its header."""
+    content = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, safetensors.torch.save(content, {"about": json.dumps(about)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
+            return tensors, json.loads(file.metadata()["about"])
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it and run what made it again") from error
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+
+
+def momenta_of(model: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor]:
+    """The momentum of each parameter that has one."""
+    buffers = {name: optimizer.state[p].get("momentum_buffer") for name, p in model.named_parameters()}
+    return {f"momentum.{name}": buffer for name, buffer in buffers.items() if buffer is not None}
+
+
+def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+
+
+def resume(
+    path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any], same: Iterable[str]
+) -> dict[str, Any]:
+    """Put the checkpoint at `path` into model and optimizer and return its `about`; `fresh` if there is none.
+
+    The entries of `about` named in `same` must equal those of `fresh`, or the checkpoint is another run's.
+    """
+    if not path.exists():
+        return fresh
+    tensors, about = read_tensors(path)
+    for what in same:
+        if about[what] != fresh[what]:
+            raise ValueError(
+                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
+                "choose another folder, or delete this one to start again"
+            )
+    put_weights(model, tensors)
+    for name, parameter in model.named_parameters():
+        if f"momentum.{name}" in tensors:
+            momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+            optimizer.state[parameter]["momentum_buffer"] = momentum
+    return about
