@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import seaborn as sns
+from IPython.display import HTML
 
 from sibcore import manifest, paths
 from sibcore.runs import write_atomically
@@ -59,3 +62,9 @@ def keep(content: bytes, name: str, runs: str = "") -> Path:
     write_atomically(path, content)
     manifest.note("figure", path, runs=runs)
     return path
+
+
+def show_film(path: Path, alt: str) -> HTML:
+    """A GIF inside a notebook, also where only HTML is understood (IPython's own Image of a GIF is lost there)."""
+    content = base64.b64encode(path.read_bytes()).decode()
+    return HTML(f'<img src="data:image/gif;base64,{content}" alt="{html.escape(alt)}">')
