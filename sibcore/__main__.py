@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from pathlib import Path
 
@@ -44,6 +45,19 @@ def main(arguments: list[str] | None = None) -> int:
         help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
     )
     get.set_defaults(call=_data_get)
+
+    few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
+    few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
+    few.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
+    few.add_argument(
+        "--backbone", default="conv4-64", help="feature network; pretrained now if there is no record of it"
+    )
+    few.add_argument("--shots", type=int, nargs="+", default=[1, 5], help="one run for each")
+    few.add_argument("--K", type=int, nargs="+", default=[0, 1, 3, 5], help="one run for each")
+    few.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
+    few.add_argument("--steps", type=int, default=40_000, help="meta-training steps")
+    few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
+    few.set_defaults(call=_few_shot)
 
     options = parser.parse_args(arguments)
     try:
@@ -96,6 +110,20 @@ def _data_get(options: argparse.Namespace) -> int:
     from sibcore.datasets import download
 
     print(f"{options.name} is in {download.get(options.name, options.to)}")
+    return 0
+
+
+def _few_shot(options: argparse.Namespace) -> int:
+    from sibcore import datasets, few_shot
+
+    data = datasets.load(options.data, options.source)
+    settings = {name: getattr(options, name) for name in ("backbone", "steps", "views")} | {"dataset": data.name}
+    for shots, K, seed in itertools.product(options.shots, options.K, options.seed):
+        record = few_shot.few_shot(few_shot.FewShot(shots=shots, K=K, seed=seed, **settings), data)
+        best, last = (
+            f"{record.metrics[n]:.2f} ± {record.metrics[n + '_ci95']:.2f} %" for n in ("best/test", "last/test")
+        )
+        print(f"{shots}-shot K={K} seed={seed}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
     return 0
 
 

@@ -1,13 +1,12 @@
 """Few-shot experiments from pixels to a run record: features pretrained, SIB meta-trained, tested on new classes.
 
-    python -m sibcore.few_shot --data cifar-fs --backbone conv4-64 --shots 1 5 --K 0 1 3 5
+    python -m sibcore few-shot --data cifar-fs --backbone conv4-64 --shots 1 5 --K 0 1 3 5
 
 Both stages are long runs of `sibcore.runs`: stopped, they go on; finished, they are loaded.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from pathlib import Path
 from typing import Any, Literal
@@ -127,26 +126,3 @@ def _meta_train_and_test(
         metrics |= {f"{name}/test": 100 * tested.mean, f"{name}/test_ci95": 100 * tested.interval}
         arrays[f"{name}/right"] = (tested.accuracies * p.ways * p.queries).round().to(torch.uint8).numpy()
     return metrics, arrays
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser("python -m sibcore.few_shot", description=FewShot.__doc__)
-    parser.add_argument("--data", default="cifar-fs", help="name of the image set")
-    parser.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
-    parser.add_argument("--backbone", default="conv4-64", help="feature network; pretrained now if there is no record")
-    parser.add_argument("--shots", type=int, nargs="+", default=[1, 5])
-    parser.add_argument("--K", type=int, nargs="+", default=[0, 1, 3, 5])
-    parser.add_argument("--seed", type=int, nargs="+", default=[0])
-    parser.add_argument("--steps", type=int, default=40_000)
-    parser.add_argument("--views", type=int, default=0)
-    o = parser.parse_args()
-    data = datasets.load(o.data, o.source)
-    settings = {"dataset": o.data, "backbone": o.backbone, "steps": o.steps, "views": o.views}
-    for shots, K, seed in ((shots, K, seed) for shots in o.shots for K in o.K for seed in o.seed):
-        record = few_shot(FewShot(shots=shots, K=K, seed=seed, **settings), data)
-        found = {n: f"{record.metrics[f'{n}/test']:.2f} ± {record.metrics[f'{n}/test_ci95']:.2f} %" for n in RESULTS}
-        print(f"{o.data} {o.backbone} {shots}-shot K={K} seed={seed}: {found}  {record.id}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

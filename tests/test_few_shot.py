@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sibcore import datasets, few_shot, meta, paths, runs
+from sibcore import __main__, datasets, few_shot, meta, paths, runs
 from sibcore.features import feature_bank
 from sibcore.few_shot import FewShot
 
@@ -108,6 +108,16 @@ def test_the_network_is_part_of_what_makes_a_record_valid(glyphs, networks):
     before = runs.load(paths.results() / "runs" / record).provenance["data"]["network"]
     few_shot.few_shot(SMALL, glyphs, other)
     assert runs.load(paths.results() / "runs" / record).provenance["data"]["network"] != before
+
+
+def test_the_command_runs_each_setting_and_says_what_it_found(glyphs, networks, monkeypatch, capsys):
+    monkeypatch.setattr(datasets, "load", lambda name, source: glyphs)
+    monkeypatch.setattr(few_shot, "pretrained", lambda data, backbone: runs.load(networks[0].parent))
+    command = ["few-shot", "--data", "glyphs", "--shots", "1", "2", "--K", "0", "--steps", "5"]
+    assert __main__.main(command) == 2, "16 pictures a class are too few for 2 shots and 15 queries"
+    said = capsys.readouterr()
+    assert "1-shot K=0 seed=0: best checkpoint" in said.out
+    assert "lower shots or queries" in said.err
 
 
 def test_augmented_views_are_drawn_from_when_asked_for(glyphs, network):
