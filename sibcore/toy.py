@@ -151,16 +151,16 @@ def train_sib(p: SpinningLines) -> tuple[Weights, dict[str, Tensor]]:
     x, w, test_x, test_w = (_each(t, len(readings)) for s in (0, 1) for t in sample_tasks(p, stream=s))
     weights = {name: _each(value, len(readings)).requires_grad_() for name, value in init_sib(p).items()}
 
-    def loss(rows: Tensor) -> Tensor:
-        xb, wb = _take(x, rows), _take(w, rows)
-        theta = trajectory(weights, xb, p.K, p.eta)[-1]
-        return negative_elbo(p, weight, theta, weights["psi"], xb, wb).mean(-1).sum()
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        theta = trajectory(weights, x, p.K, p.eta)[-1]
+        return negative_elbo(p, weight, theta, weights["psi"], x, w).mean(-1).sum()
 
     def curves() -> dict[str, Tensor]:
-        theta = trajectory(weights, test_x, p.K, p.eta)[-1]
+        parts = test_x.split(24, dim=1)  # small enough for the processor's cache
+        theta = torch.cat([trajectory(weights, part, p.K, p.eta)[-1] for part in parts], dim=1)
         return evaluate(p, weight, theta, weights["psi"], test_x, test_w)
 
-    return weights, _fit(p, weights, loss, curves, f"SIB n={p.n} K={p.K}")
+    return weights, _fit(p, weights, x, w, loss, curves, f"SIB n={p.n} K={p.K}")
 
 
 def sib_experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, np.ndarray]]:
@@ -211,16 +211,15 @@ def train_bnn(p: SpinningLines) -> tuple[Weights, dict[str, Tensor]]:
     weights = {name: _on_device(value).requires_grad_() for name, value in init_bnn(p).items()}
     eps = iter(_noise(p, p.epochs * math.ceil(p.tasks / p.batch), stream=4))
 
-    def loss(rows: Tensor) -> Tensor:
-        xb, wb = _take(x, rows), _take(w, rows)
-        error = wb[..., None] * xb - bnn_predict(p, weights, xb, next(eps))
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        error = w[..., None] * x - bnn_predict(p, weights, x, next(eps))
         kl = kl_gaussian(weights["mean"], weights["log_std"].exp(), 0.0, 1.0).sum()
         return 0.5 * error.square().sum(-1).mean(-1).sum() + kl / p.tasks  # all tasks share one KL to the prior N(0, 1)
 
     def curves() -> dict[str, Tensor]:
         return {"mse": (test_w[..., None] * test_x - bnn_mean(p, weights, test_x)).square().mean((-1, -2))}
 
-    return weights, _fit(p, weights, loss, curves, f"BNN n={p.n}")
+    return weights, _fit(p, weights, x, w, loss, curves, f"BNN n={p.n}")
 
 
 def bnn_experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, np.ndarray]]:
@@ -241,11 +240,16 @@ def bnn_floor(p: SpinningLines) -> float:
 
 
 def _fit(
-    p: SpinningLines, weights: Weights, loss: Callable[[Tensor], Tensor], curves: Callable[[], dict], what: str
+    p: SpinningLines,
+    weights: Weights,
+    x: Tensor,
+    w: Tensor,
+    loss: Callable[[Tensor, Tensor], Tensor],
+    curves: Callable[[], dict[str, Tensor]],
+    what: str,
 ) -> dict[str, Tensor]:
     """Adam for `epochs` passes. The loss sums over configurations, so each one's weights see their own gradient."""
-    first = next(iter(weights.values()))
-    optimizer = torch.optim.Adam(weights.values(), lr=p.lr, fused=first.device.type != "mps")
+    optimizer = torch.optim.Adam(weights.values(), lr=p.lr, fused=x.device.type != "mps")
     orders = _generators(p, stream=6)
 
     def measure() -> dict[str, Tensor]:
@@ -256,10 +260,10 @@ def _fit(
     with threads(1):
         for _ in steps(p.epochs, what, unit="epoch"):
             order = torch.stack([torch.randperm(p.tasks, generator=g) for g in orders])
-            order = order.repeat(len(first) // p.seeds, 1).to(first.device)
-            for rows in order.split(p.batch, dim=1):
+            order = order.repeat(len(x) // p.seeds, 1).to(x.device)
+            for batch in zip(*(_shuffled(t, order).split(p.batch, dim=1) for t in (x, w)), strict=True):
                 optimizer.zero_grad()
-                loss(rows).backward()
+                loss(*batch).backward()
                 optimizer.step()
             history.append(measure())
     return {name: torch.stack([epoch[name] for epoch in history]) for name in history[0]}
@@ -307,8 +311,9 @@ def _generators(p: SpinningLines, stream: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(1_000_003 * stream + s) for s in range(p.seed, p.seed + p.seeds)]
 
 
-def _take(values: Tensor, rows: Tensor) -> Tensor:
-    return values[torch.arange(len(values), device=values.device)[:, None], rows]
+def _shuffled(values: Tensor, order: Tensor) -> Tensor:
+    """Each configuration's tasks in its own order [C, tasks]."""
+    return values[torch.arange(len(values), device=values.device)[:, None], order]
 
 
 def _on_device(tensor: Tensor) -> Tensor:

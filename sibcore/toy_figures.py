@@ -1,11 +1,13 @@
-"""The figures of the spinning lines, drawn from run records."""
+"""The figures and the table of the spinning lines, made from run records."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -102,6 +104,18 @@ def conditions(p: SpinningLines, exact: Record) -> Figure:
     axes[2].set_xticks([0.5, 1, 2, 5], ["0.5", "1", "2", "5"])
     axes[2].minorticks_off()
     return figure
+
+
+def table_of_runs(records: Iterable[Record]) -> pd.DataFrame:
+    """What trained runs of `sib_experiment` found under the summed reading, sorted by their settings."""
+    settings = ["n", "K", "sigma", "sigma_w", "epochs"]
+    rows = []
+    for record in records:
+        p = SpinningLines(**record.params)
+        found = {name: record.metrics[f"sum/{name}"] for name in ("kl_posterior", "kl_prior", "information")}
+        row = {name: getattr(p, name) for name in [*settings, "seeds"]} | {"true I(w;d)": p.information} | found
+        rows.append(row | {"KL to p(w|d) / I": found["kl_posterior"] / p.information, "run": record.id})
+    return pd.DataFrame(rows).sort_values(settings).round(3).set_index("run")
 
 
 def animation(p: SpinningLines, sib: Record, reading: str, tasks: int = 5) -> bytes:
