@@ -85,20 +85,25 @@ def best_theta(p: SpinningLines, weight: float, mean: float, std: float, v: Arra
 
 
 def solve(p: SpinningLines, weight: float, tolerance: float = 1e-13) -> Optimum:
-    """Alternate the two closed forms above from a wide prior and from a narrow one; keep the better end point."""
+    """Iterate the closed forms above from a wide prior and from a narrow one; keep the better end point."""
     v, S, probability = _quadrature(p)
     ends = []
-    for mean, std in ((p.prior[0], 1.0 + p.prior[1]), (p.prior[0], p.sigma_w)):
+    for std in (1.0 + p.prior[1], p.sigma_w):
         for _ in range(100_000):
+            mean = _best_mean(weight, std, v, S, probability)
             theta = best_theta(p, weight, mean, std, v, S)
-            new_mean = float(probability @ theta)
-            new_std = math.sqrt(p.sigma_w**2 + float(probability @ (theta - new_mean) ** 2))
-            moved = abs(new_mean - mean) + abs(new_std - std)
-            mean, std = new_mean, new_std
-            if moved < tolerance:
+            before, std = std, math.sqrt(p.sigma_w**2 + float(probability @ (theta - mean) ** 2))
+            if abs(std - before) < tolerance:
                 break
+        mean = _best_mean(weight, std, v, S, probability)
         ends.append(_describe(p, weight, mean, std, best_theta(p, weight, mean, std, v, S), v, S, probability))
     return min(ends, key=lambda end: end.objective)
+
+
+def _best_mean(weight: float, std: float, v: Array, S: Array, probability: Array) -> float:
+    """m = E theta* for a given s: theta* is linear in m, so the equation is solved rather than iterated."""
+    pull = weight * S / (weight * S + 1 / std**2)  # theta* = pull v + (1 - pull) m
+    return float(probability @ (pull * v) / (probability @ pull))
 
 
 def objective_on(p: SpinningLines, weight: float, best: Optimum, v: Array, S: Array, w: Array) -> float:

@@ -1,6 +1,13 @@
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# No deadline: the first call into torch is slow. In CI the same examples each time: new ones are for those who look on.
+settings.register_profile("sibcore", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("sibcore")
 
 
 @pytest.fixture(autouse=True)

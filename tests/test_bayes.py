@@ -3,15 +3,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Categorical, MultivariateNormal, Normal, kl_divergence
 
 from sibcore import bayes
 from sibcore import synthetic_gradient as sg
-
-settings.register_profile("sibcore", deadline=None, max_examples=30)  # the first call into torch is slow
-settings.load_profile("sibcore")
 
 means = st.floats(-5, 5)
 stds = st.floats(0.05, 5)

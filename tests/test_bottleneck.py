@@ -9,9 +9,6 @@ from hypothesis import strategies as st
 
 from sibcore import bottleneck as ib
 
-settings.register_profile("sibcore", deadline=None, max_examples=30)  # the first call into torch is slow
-settings.load_profile("sibcore")
-
 seeds = st.integers(0, 10_000)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 4))
 

@@ -111,7 +111,7 @@ def test_after_a_cut_the_rest_is_asked_for_and_no_more(tmp_path):
 
 
 @given(cuts=st.lists(st.integers(1, 3000), max_size=6), ranges=st.booleans(), chunked=st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_whatever_the_cuts_the_file_is_right_or_there_is_none(cuts, ranges, chunked, tmp_path_factory):
     path = tmp_path_factory.mktemp("cut") / "a.bin"
     with serve(cuts=list(cuts), ranges=ranges, chunked=chunked) as server:

@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_content_and_another_gives_another(filled):
     seed=st.integers(0, 2**32),
     counts=st.tuples(st.integers(1, 6), st.integers(1, 6)),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_picture_does_not_depend_on_how_many_are_asked_for(character, style, seed, counts):
     few, more = (glyphs.draw(character, style, count, seed) for count in sorted(counts))
     assert np.array_equal(few, more[: len(few)])

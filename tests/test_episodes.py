@@ -17,7 +17,7 @@ def same(a: Tasks, b: Tasks) -> bool:
     return all(torch.equal(getattr(a, name), getattr(b, name)) for name in vars(a))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     ways=st.integers(1, 6),
     shots=st.integers(1, 5),

@@ -13,9 +13,6 @@ from sibcore import bottleneck as ib
 from sibcore import corollary, theory
 from sibcore import generalisation as gen
 
-settings.register_profile("sibcore", deadline=None, max_examples=30)  # the first call into torch is slow
-settings.load_profile("sibcore")
-
 seeds = st.integers(0, 10_000)
 
 

@@ -61,7 +61,7 @@ def test_free_minimisation_over_simulated_tasks_ends_at_the_optimum(reading, sig
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 200),
     sigma=st.floats(0.3, 3),
