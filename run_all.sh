@@ -80,8 +80,8 @@ PY
 # ruff, the unit tests, and every notebook executed from scratch and compared with its committed output. All are run, so
 # that one log shows all that is wrong. Notebooks write to a scratch folder, never into the checkout.
 run_tests() {
-    local failed=() scratch
-    scratch=$(mktemp -d)
+    local failed=()
+    scratch=$(mktemp -d) # global: the trap runs after this function is gone
     trap 'rm -rf "$scratch"' EXIT
     ruff check . || failed+=("ruff check")
     ruff format --check . || failed+=("ruff format")
