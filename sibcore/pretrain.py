@@ -32,9 +32,12 @@ from sibcore.backbones import exact_convolutions, feature_network, save_network
 from sibcore.checkpoints import momenta_of, resume, weights_of, write_tensors
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.episodes import EpisodeSampler
 from sibcore.features import extract, split_tensors
+from sibcore.meta import evaluate
 from sibcore.params import Count, NonNegative, Positive, parameters
 from sibcore.runs import as_dict
+from sibcore.sib import SIB
 
 CHECKPOINT = "checkpoint.safetensors"
 BACKBONE = "backbone.safetensors"
@@ -178,32 +181,14 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
 class Validation:
     """Accuracy of the nearest class mean (cosine) on a fixed set of 5-way 1-shot tasks of validation classes."""
 
-    def __init__(self, data: ImageSet, recipe: Recipe, device: torch.device, ways: int = 5, queries: int = 15) -> None:
+    def __init__(self, data: ImageSet, recipe: Recipe, device: torch.device) -> None:
         images, labels = split_tensors(data, "val")
-        self.images = images.to(device)
-        self.tasks = one_shot_tasks(labels, recipe.episodes, ways, queries, recipe.seed).to(device)
+        sampler = EpisodeSampler(labels, ways=5, shots=1, queries=15, seed=recipe.seed, class_names=data.splits["val"])
+        self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module) -> float:
-        features = F.normalize(extract(f, self.images), dim=1)[self.tasks]  # [T, k, 1 + q, d]
-        support, query = features[:, :, 0], features[:, :, 1:]
-        nearest = torch.einsum("tkqd,tjd->tkqj", query, support).argmax(-1)
-        truth = torch.arange(support.shape[1], device=nearest.device)[:, None]
-        return (nearest == truth).float().mean().item()
-
-
-def one_shot_tasks(labels: Tensor, tasks: int, ways: int, queries: int, seed: int) -> Tensor:
-    """Rows [T, ways, 1 + queries] of `labels` [N]: random classes, and random images of each, none twice."""
-    classes, counts = labels.unique(return_counts=True)
-    if len(classes) < ways or counts.min() <= queries:
-        raise ValueError(
-            f"validation needs {ways} classes of at least {queries + 1} images, but there are {len(classes)} and the "
-            f"smallest has {int(counts.min())} images"
-        )
-    rows = torch.stack([(labels == label).nonzero()[: counts.min(), 0] for label in classes])  # [C, m]
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.rand(tasks, len(classes), generator=generator).argsort(1)[:, :ways]
-    picked = torch.rand(tasks, ways, rows.shape[1], generator=generator).topk(1 + queries).indices
-    return rows[chosen[:, :, None], picked]
+        nearest_mean = SIB(ways=5, dim=f.backbone.dim, steps=0).to(self.images.device)  # before training, K = 0
+        return evaluate(nearest_mean, extract(f, self.images), self.tasks).mean
 
 
 def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
