@@ -20,12 +20,15 @@ from sibcore.checkpoints import read_tensors, write_tensors
 
 
 class Conv4(nn.Sequential):
-    """Four times convolution, batch norm, ReLU, 2x2 max-pool; flattened."""
+    """Four times convolution, batch norm, ReLU, 2x2 max-pool; flattened.
+
+    The pool stands before the ReLU, which gives the same numbers (both are monotone) from a quarter of the work.
+    """
 
     def __init__(self, widths: Sequence[int], image_size: int) -> None:
         layers: list[nn.Module] = []
         for before, after in zip((3, *widths), widths, strict=False):
-            layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+            layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.Flatten())
         self.dim = widths[-1] * (image_size // 2 ** len(widths)) ** 2
 

@@ -54,7 +54,7 @@ class Recipe:
     """How to pretrain."""
 
     backbone: str = "conv4-64"
-    epochs: Count = 30
+    epochs: Count = 50
     batch: Count = 128
     peak_lr: Positive = 0.1
     warm_up: Annotated[float, Field(gt=0, lt=1)] = 0.3  # part of all steps in which the learning rate rises
@@ -71,7 +71,8 @@ class CosineHead(nn.Module):
 
     def __init__(self, dim: int, classes: int, scale: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(classes, dim))
+        # of length about 1: the angle by which a gradient step turns a weight goes as 1 / length^2
+        self.weight = nn.Parameter(torch.randn(classes, dim) / math.sqrt(dim))
         self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, features: Tensor) -> Tensor:
