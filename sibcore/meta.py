@@ -13,10 +13,10 @@ import hashlib
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +53,15 @@ class Schedule:
 SCHEDULES = {"paper": Schedule(momentum=0.0, weight_decay=0.0), "release": Schedule()}
 
 
+class Method(Protocol):
+    """What can be evaluated: SIB, and every class of `sibcore.baselines`."""
+
+    ways: int
+
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        """Unit features support [B, m, d] and query [B, n, d], support_labels [B, m] -> logits [B, n, k]."""
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Accuracies of the single tasks [N] and their mean with a 95 % interval."""
@@ -71,18 +80,20 @@ class Evaluation:
         return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} %"
 
 
+def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Evaluation:
+    """Accuracy of every task, whose indices are rows of `bank [N, d]`."""
+    answered = answers(method, bank, tasks, batch)
+    right = [logits.argmax(-1) == part.query_labels for logits, part in answered]
+    return Evaluation(torch.cat([rows.double().mean(1).cpu() for rows in right]))
+
+
 @torch.no_grad()
-def evaluate(model: SIB, bank: Tensor, tasks: Tasks, batch: int = 128) -> Evaluation:
-    """Accuracy of every task, whose indices are rows of `bank [N, d]`; w is the mean of q, theta^K."""
-    bank = _unit_bank(model, bank, tasks.classes.shape[1])
-    accuracies = []
+def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Iterator[tuple[Tensor, Tasks]]:
+    """The logits [b, n, k] of `batch` tasks at a time, beside these tasks; w is the mean of q, theta^K."""
+    bank = _unit_bank(method, bank, tasks.classes.shape[1])
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
-        query = _rows(bank, part.query)
-        theta = model.infer(_rows(bank, part.support), part.support_labels, query)[-1]
-        right = model.classify(query, theta).argmax(-1) == part.query_labels
-        accuracies.append(right.double().mean(1).cpu())
-    return Evaluation(torch.cat(accuracies))
+        yield method.answer(_rows(bank, part.support), part.support_labels, _rows(bank, part.query)), part
 
 
 def train(
@@ -217,17 +228,19 @@ def _rows(bank: Tensor, index: Tensor) -> Tensor:
     return bank.index_select(0, index.flatten()).view(*index.shape, -1)
 
 
-def _unit_bank(model: SIB, bank: Tensor, ways: int) -> Tensor:
-    """The bank with every feature scaled to length 1, once for all tasks, on the model's device."""
-    if ways != model.ways:
-        raise ValueError(f"the tasks have {ways} ways, but this SIB was made for {model.ways}")
-    if bank.ndim != 2 or bank.shape[1] != model.dim:
-        raise ValueError(f"features: expected [N, {model.dim}] for this SIB, got {[*bank.shape]}")
+def _unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
+    """The bank with every feature scaled to length 1, once for all tasks, where a trained method has its parameters."""
+    name = type(method).__name__
+    if ways != method.ways:
+        raise ValueError(f"the tasks have {ways} ways, but this {name} was made for {method.ways}")
+    dim = getattr(method, "dim", None)  # methods that learn nothing take features of any size
+    if bank.ndim != 2 or dim not in (None, bank.shape[1]):
+        raise ValueError(f"features: expected [N, {dim or 'd'}] for this {name}, got {[*bank.shape]}")
     bad = ~torch.isfinite(bank).all(1)
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(f"{int(bad.sum())} of {len(bank)} features hold NaN or infinity, the first is row {first}")
-    return unit(bank).to(model.scale)
+    return unit(bank).to(next(method.parameters(), bank))
 
 
 def _generator(seed: int, step: int) -> torch.Generator:

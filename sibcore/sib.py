@@ -171,6 +171,10 @@ class SIB(nn.Module):
             thetas.append(theta)
         return thetas
 
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        """`forward` for unit features, without checks and noise: the hot path of evaluation."""
+        return self.classify(query, self.infer(support, support_labels, query)[-1])
+
     def classify(self, features: Tensor, w: Tensor) -> Tensor:
         """Unit features [B, n, d], weights w [B, k, d] -> logits y^ [B, n, k]."""
         return (self.scale * (self.bias + torch.bmm(direction_and_norm(w)[0], features.mT))).mT
