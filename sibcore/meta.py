@@ -9,6 +9,7 @@ state: an interrupted run that goes on ends in the same bits.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import sys
@@ -93,7 +94,20 @@ def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Ite
     bank = _unit_bank(method, bank, tasks.classes.shape[1])
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
-        yield method.answer(_rows(bank, part.support), part.support_labels, _rows(bank, part.query)), part
+        with _evaluation_mode(method):
+            logits = method.answer(_rows(bank, part.support), part.support_labels, _rows(bank, part.query))
+        yield logits, part
+
+
+@contextlib.contextmanager
+def _evaluation_mode(method: Method) -> Iterator[None]:
+    """Matters to a xi with running statistics."""
+    was_training = method.training
+    method.eval()
+    try:
+        yield
+    finally:
+        method.train(was_training)
 
 
 def train(

@@ -11,70 +11,20 @@ tensors are stored with the queries last ([B, k, n]): sums over a task's queries
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sibcore.xi import EquivariantXi, Norm, Xi
+
 # Where the paper's text and the authors' released code differ. Both leave q's variance open when q is not a Dirac.
 FIDELITY: dict[str, dict[str, Any]] = {
-    "paper": {"reduction": "mean", "normalise": False, "kl_weight": 1.0, "sigma": 0.01},
-    "release": {"reduction": "sum", "normalise": True, "kl_weight": 0.0, "sigma": 0.0},
+    "paper": {"reduction": "mean", "normalise": "none", "kl_weight": 1.0, "sigma": 0.01},
+    "release": {"reduction": "sum", "normalise": "task", "kl_weight": 0.0, "sigma": 0.0},
 }
-
-
-class Xi(nn.Module):
-    """The synthetic gradient network xi: logits [B, n, k] -> [B, n, k], standing for dl/dy^.
-
-    Linear(k, 8k) - ReLU - norm - Linear(8k, 8k) - ReLU - norm - Linear(8k, k). The norm is batch normalisation with
-    batch statistics, taken over each task's own queries: tasks of a batch never influence each other, and with one
-    task it is exactly `nn.BatchNorm1d` in training mode.
-    """
-
-    def __init__(self, ways: int, normalise: bool = True) -> None:
-        super().__init__()
-        self.normalise = normalise
-        sizes = [ways, 8 * ways, 8 * ways, ways]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        if normalise:
-            self.gains = nn.ParameterList(torch.ones(size) for size in sizes[1:-1])
-            self.shifts = nn.ParameterList(torch.zeros(size) for size in sizes[1:-1])
-
-    def folded(self, scale: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> list[tuple[Tensor, Tensor]]:
-        """Weights [out, in] and biases [out, 1] for inputs c instead of y^ = scale (bias + c), norms' gains included.
-
-        Gains, shifts, scale and bias are folded into the layer after them: the loop over steps has less to do then.
-        """
-        weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
-        weights[0] = weights[0] * scale
-        biases[0] = biases[0] + bias * weights[0].sum(1)
-        if self.normalise:
-            for i, (gain, shift) in enumerate(zip(self.gains, self.shifts, strict=True), start=1):
-                biases[i] = biases[i] + weights[i] @ shift
-                weights[i] = weights[i] * gain
-        return [(weight, bias.unsqueeze(1)) for weight, bias in zip(weights, biases, strict=True)]
-
-    def forward(self, inputs: Tensor, folded: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
-        """[B, n, k] -> [B, n, k]: of logits, or of whatever `folded` was made for."""
-        tasks, n, ways = inputs.shape
-        *hidden, (weight, bias) = folded or self.folded()
-        x = inputs.permute(2, 0, 1).reshape(ways, tasks * n)  # features first, queries last
-        for inner_weight, inner_bias in hidden:
-            x = F.relu(torch.addmm(inner_bias, inner_weight, x))
-            if self.normalise:
-                x = _standardise(x.view(-1, tasks, n)).view(-1, tasks * n)
-        return torch.addmm(bias, weight, x).view(ways, tasks, n).permute(1, 2, 0)
-
-
-def _standardise(x: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over the last dimension, with batch normalisation's epsilon."""
-    if not torch.compiler.is_compiling():
-        return F.layer_norm(x, x.shape[-1:])
-    # the same, spelt out: what torch.compile makes of layer_norm on a CPU is several times slower
-    x = x - x.mean(-1, keepdim=True)
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
 
 
 class SIB(nn.Module):
@@ -87,7 +37,8 @@ class SIB(nn.Module):
     the support set instead (eq. maml, the paper's inductive SIB); all else is shared. xi's first weights follow `seed`.
 
     Permuting a task's queries permutes its logits. Permuting its classes does too at K = 0 or without transduction;
-    for K >= 1 it does not, because an MLP over k logits treats its inputs differently.
+    for K >= 1 it does not, because an MLP over k logits treats its inputs differently. With `equivariant=True` xi is
+    one that does not (`EquivariantXi`), and the parameters of one SIB then fit another of any number of ways.
     """
 
     def __init__(
@@ -99,10 +50,11 @@ class SIB(nn.Module):
         *,
         fidelity: Literal["paper", "release"] = "release",
         reduction: Literal["sum", "mean"] | None = None,
-        normalise: bool | None = None,
+        normalise: Norm | None = None,
         kl_weight: float | None = None,
         sigma: float | None = None,
         transductive: bool = True,
+        equivariant: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -111,7 +63,8 @@ class SIB(nn.Module):
         given = {"reduction": reduction, "normalise": normalise, "kl_weight": kl_weight, "sigma": sigma}
         options = FIDELITY[fidelity] | {name: value for name, value in given.items() if value is not None}
         self.setup = {
-            **{"ways": ways, "dim": dim, "steps": steps, "eta": eta, "transductive": transductive, "seed": seed},
+            **{"ways": ways, "dim": dim, "steps": steps, "eta": eta, "seed": seed},
+            **{"transductive": transductive, "equivariant": equivariant},
             **options,
         }
         _check_setup(self.setup)
@@ -123,7 +76,8 @@ class SIB(nn.Module):
         self.prototype_weight = nn.Parameter(torch.ones(dim))
         with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
             torch.manual_seed(seed)
-            self.xi = Xi(ways, options["normalise"]) if transductive else None
+            make_xi = EquivariantXi if equivariant else partial(Xi, ways)
+            self.xi = make_xi(options["normalise"]) if transductive else None
         if self.kl_weight:
             self.psi_mean = nn.Parameter(torch.zeros(dim))
             # unit features have coordinates of about 1 / sqrt(d): a prior of that size is neither loose nor tight
@@ -155,16 +109,14 @@ class SIB(nn.Module):
         of_class = (support_labels.unsqueeze(1) == torch.arange(self.ways, device=support.device)[:, None]).to(support)
         prototypes = (of_class @ support) / of_class.sum(-1, keepdim=True)
         thetas = [prototypes * self.prototype_weight]  # lambda
-        features = query if self.transductive else support
-        folded = self.xi.folded(self.scale, self.bias) if self.transductive else None
+        if self.transductive:
+            features, error_of = query, self.xi.of_cosines(self.scale, self.bias)  # stands for dl/dy^
+        else:  # dl/dy^ itself, on the support set
+            features, error_of = support, lambda c: (self.scale * (self.bias + c)).softmax(-1) - of_class.mT
         rate = self.scale * (self.eta / (features.shape[1] if self.reduction == "mean" else 1))
         for k in range(self.steps):
             direction, norm = direction_and_norm(self.sample(thetas[k], noise, k))
-            cosine = torch.bmm(direction, features.mT).mT
-            if self.transductive:
-                error = self.xi(cosine, folded)  # stands for dl/dy^
-            else:
-                error = (self.scale * (self.bias + cosine)).softmax(-1) - of_class.mT  # dl/dy^ on the support set
+            error = error_of(torch.bmm(direction, features.mT).mT)
             theta = torch.addcmul(thetas[k], rate / norm, tangent_sum(features, direction, error), value=-1)
             if self.kl_weight and self.transductive:  # eq. (maml) has no KL
                 theta = theta - self.eta * self.kl_weight * self._kl_gradient(thetas[k])
@@ -247,8 +199,8 @@ def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tens
     if len(missing):
         task, label = missing[0].tolist()
         raise ValueError(f"task {task} has no support example of class {label}: each of {model.ways} ways needs one")
-    if model.transductive and model.steps and model.xi.normalise and query.shape[1] < 2:
-        raise ValueError("xi normalises over a task's queries and needs at least 2 of them (or normalise=False)")
+    if model.transductive and model.steps and model.xi.normalise == "task" and query.shape[1] < 2:
+        raise ValueError("xi normalises over a task's queries and needs at least 2 of them (or normalise='none')")
     for name, features in {"support": support, "query": query}.items():
         bad = ~torch.isfinite(features).all(-1)
         if bad.any():
@@ -265,5 +217,7 @@ def _check_setup(setup: dict[str, Any]) -> None:
         raise ValueError(f"eta = {setup['eta']}: the step size must be positive")
     if setup["reduction"] not in ("sum", "mean"):
         raise ValueError(f"reduction = {setup['reduction']!r}: expected 'sum' or 'mean'")
+    if setup["normalise"] not in get_args(Norm):
+        raise ValueError(f"normalise = {setup['normalise']!r}: expected one of {', '.join(map(repr, get_args(Norm)))}")
     if setup["kl_weight"] and not setup["sigma"]:
         raise ValueError("KL(q || p_psi) is infinite for a Dirac q: give sigma > 0, or kl_weight = 0")

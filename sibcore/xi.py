@@ -1,0 +1,123 @@
+"""The synthetic gradient network xi: logits y^ [B, n, k] -> [B, n, k], standing for dl/dy^.
+
+`Xi` is the paper's, an MLP over the k logits of a query. `EquivariantXi` is one that treats all classes alike. Each
+gives `of_cosines(scale, bias)`, a function of cosines c instead of logits y^ = scale (bias + c): what depends on the
+parameters alone is then computed once, not in every step. Inside, queries come last in memory: sums over a task's
+queries run over contiguous numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Norm = Literal["task", "running", "none"]
+EPSILON = 1e-5  # batch normalisation's
+
+
+class Xi(nn.Module):
+    """Linear(k, 8k) - ReLU - norm - Linear(8k, 8k) - ReLU - norm - Linear(8k, k).
+
+    The norm is batch normalisation. "task": with batch statistics, taken over each task's own queries, so that tasks
+    of a batch never influence each other; with one task it is exactly `nn.BatchNorm1d` in training mode, as in the
+    authors' release. "running": with statistics of the whole batch in training and their running average afterwards,
+    the textbook's way, in which a query's xi does not depend on the other queries. "none": no norm.
+    """
+
+    def __init__(self, ways: int, normalise: Norm = "task") -> None:
+        super().__init__()
+        sizes = [ways, 8 * ways, 8 * ways, ways]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.normalise = normalise
+        if normalise != "none":
+            self.gains = nn.ParameterList(torch.ones(size) for size in sizes[1:-1])
+            self.shifts = nn.ParameterList(torch.zeros(size) for size in sizes[1:-1])
+        if normalise == "running":
+            self.averages = nn.ModuleList(nn.BatchNorm1d(size, affine=False) for size in sizes[1:-1])
+
+    def folded(self, scale: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> list[tuple[Tensor, Tensor]]:
+        """Weights [out, in] and biases [out, 1] for inputs c, with the norms' gains and shifts in the layer after."""
+        weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
+        weights[0] = weights[0] * scale
+        biases[0] = biases[0] + bias * weights[0].sum(1)
+        if self.normalise != "none":
+            for i, (gain, shift) in enumerate(zip(self.gains, self.shifts, strict=True), start=1):
+                biases[i] = biases[i] + weights[i] @ shift
+                weights[i] = weights[i] * gain
+        return [(weight, bias.unsqueeze(1)) for weight, bias in zip(weights, biases, strict=True)]
+
+    def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
+        """[B, n, k] -> [B, n, k], of cosines."""
+        *hidden, (last_weight, last_bias) = self.folded(scale, bias)
+
+        def xi(cosine: Tensor) -> Tensor:
+            tasks, n, ways = cosine.shape
+            x = cosine.permute(2, 0, 1).reshape(ways, tasks * n)  # features first, queries last
+            for layer, (weight, bias) in enumerate(hidden):
+                x = self._norm(F.relu(torch.addmm(bias, weight, x)), layer, tasks)
+            return torch.addmm(last_bias, last_weight, x).view(ways, tasks, n).permute(1, 2, 0)
+
+        return xi
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """[B, n, k] -> [B, n, k], of logits."""
+        return self.of_cosines(1.0, 0.0)(logits)
+
+    def _norm(self, x: Tensor, layer: int, tasks: int) -> Tensor:
+        """x [8k, B n]"""
+        if self.normalise == "task":
+            return standardise(x.view(len(x), tasks, -1)).view(len(x), -1)
+        if self.normalise == "running":
+            return self.averages[layer](x.unsqueeze(0)).squeeze(0)
+        return x
+
+
+class EquivariantXi(nn.Module):
+    """Three layers shared by all classes, so that permuting the classes permutes the output, and any k will do.
+
+    A layer sees a class's own entries and their mean over the classes: h_ij -> A h_ij + C mean_j h_ij + b, the general
+    linear map that is equivariant to permutations (Zaheer et al., 2017). Norms (statistics over a task's queries and
+    classes together) stand where `Xi` has them.
+    """
+
+    def __init__(self, normalise: Norm = "task", width: int = 16) -> None:
+        super().__init__()
+        if normalise == "running":
+            raise ValueError("an equivariant xi normalises by 'task' or not at all ('none')")
+        sizes = [1, width, width, 1]
+        self.layers = nn.ModuleList(nn.Linear(2 * a, b) for a, b in pairwise(sizes))
+        self.normalise = normalise
+
+    def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
+        """[B, n, k] -> [B, n, k], of cosines."""
+        return lambda cosine: self(scale * (bias + cosine))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """[B, n, k] -> [B, n, k], of logits."""
+        tasks, n, ways = logits.shape
+        x = logits.permute(2, 0, 1).unsqueeze(0)  # [1, k, B, n]
+        for layer in self.layers:
+            if layer is not self.layers[0]:
+                x = F.relu(x)
+                if self.normalise == "task":
+                    rows = x.permute(0, 2, 1, 3).reshape(len(x), tasks, ways * n)
+                    x = standardise(rows).view(len(x), tasks, ways, n).permute(0, 2, 1, 3)
+            own, shared = layer.weight.chunk(2, dim=1)
+            mean = x.mean(1).reshape(len(x), -1)  # over the classes, [h, B n]
+            both = torch.addmm(layer.bias.unsqueeze(1), shared, mean).view(-1, 1, tasks, n)
+            x = both + (own @ x.reshape(len(x), -1)).view(-1, ways, tasks, n)
+        return x.squeeze(0).permute(1, 2, 0)
+
+
+def standardise(x: Tensor) -> Tensor:
+    """Mean 0 and variance 1 over the last dimension."""
+    if not torch.compiler.is_compiling():
+        return F.layer_norm(x, x.shape[-1:], eps=EPSILON)
+    # the same, spelt out: what torch.compile makes of layer_norm on a CPU is several times slower
+    x = x - x.mean(-1, keepdim=True)
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON)

@@ -1,0 +1,105 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from sibcore.sib import SIB
+from sibcore.xi import EquivariantXi, Xi
+
+
+def random_logits(*shape: int, seed: int = 0) -> torch.Tensor:
+    return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def textbook_xi(xi: Xi) -> nn.Sequential:
+    """torch's own layers with the parameters of `xi`."""
+    hidden, ways = xi.layers[0].weight.shape
+    net = nn.Sequential(
+        *(nn.Linear(ways, hidden), nn.ReLU(), nn.BatchNorm1d(hidden)),
+        *(nn.Linear(hidden, hidden), nn.ReLU(), nn.BatchNorm1d(hidden)),
+        nn.Linear(hidden, ways),
+    ).double()
+    for place, layer in zip((0, 3, 6), xi.layers, strict=True):
+        net[place].load_state_dict(layer.state_dict())
+    return net
+
+
+def test_running_statistics_are_those_of_torchs_batch_normalisation_in_training_and_afterwards():
+    xi = Xi(5, "running").double()
+    theirs = textbook_xi(xi)
+    for seed in range(4):  # several batches, so that the running averages matter
+        logits = random_logits(3, 7, 5, seed=seed)
+        assert torch.allclose(xi(logits).flatten(0, 1), theirs(logits.flatten(0, 1)), atol=1e-12)
+    xi.eval(), theirs.eval()
+    logits = random_logits(2, 6, 5, seed=9)
+    assert torch.allclose(xi(logits).flatten(0, 1), theirs(logits.flatten(0, 1)), atol=1e-12)
+
+
+def test_after_training_running_statistics_keep_the_queries_apart():
+    xi = Xi(5, "running").double()
+    xi(random_logits(8, 15, 5))
+    xi.eval()
+    logits = random_logits(1, 6, 5, seed=1)
+    assert torch.allclose(xi(logits)[:, :1], xi(logits[:, :1]))
+
+
+def test_without_a_norm_it_is_a_plain_mlp_of_each_query():
+    xi = Xi(4, "none").double()
+    logits = random_logits(2, 3, 4)
+    expected = xi.layers[2](F.relu(xi.layers[1](F.relu(xi.layers[0](logits)))))
+    assert torch.allclose(xi(logits), expected)
+
+
+@pytest.mark.parametrize("make", [lambda: Xi(5, "task"), lambda: EquivariantXi("task"), lambda: EquivariantXi("none")])
+def test_of_cosines_is_xi_of_the_logits_that_belong_to_them(make):
+    xi, cosine = make().double(), random_logits(2, 6, 5)
+    assert torch.allclose(xi.of_cosines(7.0, 0.3)(cosine), xi(7.0 * (0.3 + cosine)))
+
+
+@pytest.mark.parametrize("normalise", ["task", "none"])
+def test_the_equivariant_xi_follows_permutations_of_classes_and_queries(normalise):
+    xi, logits = EquivariantXi(normalise).double(), random_logits(3, 8, 5)
+    classes, queries = torch.tensor([3, 0, 4, 1, 2]), torch.randperm(8, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(xi(logits[..., classes]), xi(logits)[..., classes], atol=1e-12)
+    assert torch.allclose(xi(logits[:, queries]), xi(logits)[:, queries], atol=1e-12)
+
+
+def test_the_equivariant_xi_layer_by_layer():
+    """Against loops over tasks, queries and classes."""
+    xi, logits = EquivariantXi("task").double(), random_logits(2, 3, 4)
+    for task, ours in zip(logits, xi(logits), strict=True):
+        h = task.unsqueeze(-1)  # [n, k, 1]
+        for number, layer in enumerate(xi.layers):
+            if number:
+                h = F.relu(h)
+                h = (h - h.mean((0, 1))) / (h.var((0, 1), correction=0) + 1e-5).sqrt()
+            h = torch.stack([torch.stack([layer(torch.cat([own, row.mean(0)])) for own in row]) for row in h])
+        assert torch.allclose(ours, h.squeeze(-1), atol=1e-12)
+
+
+def test_an_equivariant_sib_permutes_with_its_classes_and_serves_any_number_of_ways():
+    five = SIB(5, 6, 3, 0.05, equivariant=True).double()
+    support, query = random_logits(2, 5, 6), random_logits(2, 10, 6, seed=1)
+    labels, order = torch.arange(5).expand(2, -1), torch.tensor([2, 4, 0, 1, 3])
+    logits = five(support, labels, query)
+    renamed = five(support, order.argsort()[labels], query)
+    assert torch.allclose(renamed, logits[..., order], atol=1e-12)
+    assert not torch.allclose(logits, SIB(5, 6, 0).double()(support, labels, query))
+
+    eight = SIB(**five.setup | {"ways": 8}).double()
+    eight.load_state_dict(five.state_dict())
+    more = random_logits(2, 8, 6, seed=2)
+    assert eight(more, torch.arange(8).expand(2, -1), query).shape == (2, 10, 8)
+
+
+def test_a_task_among_others_and_alone_has_the_same_xi():
+    logits = random_logits(6, 8, 5)
+    for xi in (Xi(5, "task").double(), EquivariantXi("task").double()):
+        assert torch.allclose(xi(logits)[2:3], xi(logits[2:3]), atol=1e-12)
+
+
+def test_what_is_not_offered_is_refused():
+    with pytest.raises(ValueError, match="'task' or not at all"):
+        SIB(5, 8, equivariant=True, normalise="running")
+    with pytest.raises(ValueError, match="normalise = True: expected one of 'task', 'running', 'none'"):
+        SIB(5, 8, normalise=True)
