@@ -52,12 +52,24 @@ def main(arguments: list[str] | None = None) -> int:
     few.add_argument(
         "--backbone", default="conv4-64", help="feature network; pretrained now if there is no record of it"
     )
+    few.add_argument(
+        "--features",
+        choices=["images", "shipped"],
+        default="images",
+        help="compute them from images, or take those that come with the project",
+    )
     few.add_argument("--shots", type=int, nargs="+", default=[1, 5], help="one run for each")
     few.add_argument("--K", type=int, nargs="+", default=[0, 1, 3, 5], help="one run for each")
     few.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
     few.add_argument("--steps", type=int, default=40_000, help="meta-training steps")
     few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
     few.set_defaults(call=_few_shot)
+
+    ship = commands.add_parser("ship", help="write the features that come with the project anew, from images")
+    ship.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
+    ship.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
+    ship.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
+    ship.set_defaults(call=_ship)
 
     options = parser.parse_args(arguments)
     try:
@@ -116,14 +128,26 @@ def _data_get(options: argparse.Namespace) -> int:
 def _few_shot(options: argparse.Namespace) -> int:
     from sibcore import datasets, few_shot
 
-    data = datasets.load(options.data, options.source)
-    settings = {name: getattr(options, name) for name in ("backbone", "steps", "views")} | {"dataset": data.name}
+    data = datasets.load(options.data, options.source) if options.features == "images" else None
+    names = ("backbone", "features", "steps", "views")
+    settings = {name: getattr(options, name) for name in names} | {"dataset": options.data}
     for shots, K, seed in itertools.product(options.shots, options.K, options.seed):
         record = few_shot.few_shot(few_shot.FewShot(shots=shots, K=K, seed=seed, **settings), data)
         best, last = (
-            f"{record.metrics[n]:.2f} ± {record.metrics[n + '_ci95']:.2f} %" for n in ("best/test", "last/test")
+            f"{record.metrics[f'{n}/{shots}shot']:.2f} ± {record.metrics[f'{n}/{shots}shot_ci95']:.2f} %"
+            for n in ("best", "last")
         )
         print(f"{shots}-shot K={K} seed={seed}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
+    return 0
+
+
+def _ship(options: argparse.Namespace) -> int:
+    from sibcore import datasets, few_shot, pretrain, shipped
+
+    data = datasets.load(options.data, options.source)
+    network = few_shot.pretrained(data, backbone=options.backbone).folder / pretrain.BACKBONE
+    path = shipped.make(data, network)
+    print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

@@ -72,9 +72,9 @@ def feature_bank(
     if tensors is None:
         tensors = _compute(network, data, what, device or pick_device())
         _refuse_bad_numbers(tensors, data, split, network)
-        write_tensors(path, tensors, what | {"sha256": _hash(tensors)})
+        write_tensors(path, tensors, what | {"sha256": features_hash(tensors)})
     labels = torch.from_numpy(data.split_labels(split))
-    return Features(tensors["features"], tensors["views"], labels, data.splits[split], _hash(tensors))
+    return Features(tensors["features"], tensors["views"], labels, data.splits[split], features_hash(tensors))
 
 
 @torch.no_grad()
@@ -141,10 +141,10 @@ def _read(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
         tensors, about = read_tensors(path)
     except ValueError:
         return None
-    return tensors if about == what | {"sha256": _hash(tensors)} else None
+    return tensors if about == what | {"sha256": features_hash(tensors)} else None
 
 
-def _hash(tensors: dict[str, Tensor]) -> str:
+def features_hash(tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(tensors[name].numpy())

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -76,6 +77,11 @@ class Evaluation:
     @property
     def interval(self) -> float:
         return 1.96 * self.accuracies.std(correction=0).item() / math.sqrt(len(self.accuracies))
+
+    def right(self, queries: int) -> np.ndarray:
+        """How many of its queries each task answered rightly, [N], for records: a byte each, where that is enough."""
+        counts = (self.accuracies * queries).round().numpy()
+        return counts.astype(np.uint8 if queries < 256 else np.uint16)
 
     def __str__(self) -> str:
         return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} %"
