@@ -110,7 +110,7 @@ WHOLE = ("K", "n", "shots", "trained_shots", "tested_shots")  # whole numbers, p
 NOTES: dict[str, tuple[str, ...]] = {
     "few_shot": (
         "The text calls SIB, TPN and CTM transductive; SIB with K = 0 takes no step and does not look at the queries.",
-        "The 77.1 of SIB, K = 3, Conv-4-64, CIFAR-FS, 5-shot is that of the model trained on 1-shot tasks in the "
+        "The 77.1 of SIB, K = 3, Conv-4-64, CIFAR-FS, 5-shot equals that of the model trained on 1-shot tasks in the "
         "appendix's table over K and η; the model trained on 5-shot tasks has 78.4 there.",
         "For SNAIL the paper cites Santoro et al., 2017; SNAIL is by Mishra et al., 2018.",
     ),
