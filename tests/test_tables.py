@@ -231,8 +231,9 @@ def test_a_table_is_written_exactly_as_csv_and_for_reading_and_noted(monkeypatch
     assert header == table.columns.tolist()
     for row, numbers in zip(rows, table.itertuples(index=False), strict=True):
         for cell, value in zip(row, numbers, strict=True):
-            exact = type(value)(cell) == value if isinstance(value, float) else cell == str(value)
-            assert cell == "" if pd.isna(value) else exact
+            missing = pd.isna(value)
+            number = isinstance(value, float) and not missing
+            assert (float(cell) if number else cell) == (value if number else "" if missing else str(value))
     markdown, latex = (file.read_text(encoding="utf-8") for file in files[1:])
     assert len(markdown.splitlines()) == len(table) + 2 + 2
     assert "| 66.67 | 0.39 | 5000 |" in markdown
