@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,7 +54,7 @@ def make(data: ImageSet, network: Path) -> Path:
     """Send every image of `data` through `network` and write the file."""
     f, known = load_network(network)
     f = f.to(pick_device(), memory_format=torch.channels_last)
-    features = extract(f, torch.from_numpy(data.images), what=f"features of {data.name}").cpu()
+    features = extract(f, torch.from_numpy(np.array(data.images)), what=f"features of {data.name}").cpu()
     codes, low, step = quantise(features)
     tensors = {"codes": codes, "low": low, "step": step, "labels": torch.from_numpy(data.labels).to(torch.uint8)}
     path = file(data.name, known["backbone"])
