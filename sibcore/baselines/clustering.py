@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -26,14 +28,17 @@ class SoftKMeans(Baseline):
         super().__init__(ways, scale=scale, steps=steps)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        m, n = support.shape[1], query.shape[1]
-        right = self.membership(support, support_labels)
-        products = gram(support, query)
+        products, right = gram(support, query), self.membership(support, support_labels)
+        return self.logits(self.coefficients(products, right), products)[..., support.shape[1] :].mT
+
+    def coefficients(self, products: Tensor, right: Tensor) -> Tensor:
+        """A [B, k, N] with c_j = sum_i A_ji x_i, from products [B, N, N] and right [B, k, m], the labels' one-hot."""
+        m, n = right.shape[-1], products.shape[-1] - right.shape[-1]
         A = shares(with_queries(right, 0.0, n))
         for _ in range(self.steps):
             z = self.logits(A, products)[..., m:].softmax(1)
             A = shares(with_queries(right, z, n))
-        return self.logits(A, products)[..., m:].mT
+        return A
 
     def logits(self, A: Tensor, products: Tensor) -> Tensor:
         return -self.scale * squared_distances(A, products)
@@ -52,7 +57,7 @@ class TIM(Baseline):
     title = "TIM-ADM"
     paper = "Boudiaf et al., 2020"
     transductive = True
-    grid = {"temperature": (7.5, 15.0, 30.0), "ce": (0.1, 1.0)}  # noqa: RUF012
+    grid = {"temperature": (5.0, 7.5, 15.0, 30.0), "ce": (0.1, 1.0)}  # noqa: RUF012
 
     def __init__(
         self, ways: int, *, temperature: float = 15.0, ce: float = 0.1, alpha: float = 0.1, steps: int = 150
@@ -71,10 +76,10 @@ class TIM(Baseline):
     def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
         """Both updates: A [B, k, N], products [B, N, N], right [B, k, m] -> A [B, k, N]."""
         m, n = right.shape[-1], A.shape[-1] - right.shape[-1]
-        p = self.logits(A, products).softmax(1)
-        q = p[..., m:] ** (1 + self.alpha)
-        q = q / q.sum(-1, keepdim=True).sqrt()
-        q = q / q.sum(1, keepdim=True)
+        log_p = self.logits(A, products).log_softmax(1)
+        p = log_p.exp()
+        log_q = (1 + self.alpha) * log_p[..., m:]
+        q = (log_q - log_q.logsumexp(-1, keepdim=True) / 2).softmax(1)
         c = with_queries(torch.full_like(right, self.ce / (1 + self.alpha)), m / n, n)
         wanted, got = c * with_queries(right, q, n), c * p
         return (wanted - got + got.sum(-1, keepdim=True) * A) / wanted.sum(-1, keepdim=True)
@@ -86,11 +91,11 @@ class TIM(Baseline):
 class OptimalTransportMAP(Baseline):
     """PT-MAP: power transform, then queries shared out among the classes by optimal transport.
 
-    x -> x^power, scaled to length 1; support and queries each centred on their own mean and scaled again. Repeat: the
-    plan P of least cost <P, ||x_q - c_j||^2> - H(P) / strength that gives every query 1 and every class n / k (Sinkhorn);
-    c_j moves by the fraction `alpha` towards the mean of its support and of the queries with weights P. All as
-    published but that negative coordinates keep their sign, |x|^power sign(x), and Sinkhorn goes on where it stopped,
-    `sinkhorn` iterations a step. Assumes balanced queries, and enforces them.
+    x -> x^power, scaled to length 1; support and queries each centred on their own mean and scaled again. Repeat: P is
+    the plan with the least <P, ||x_q - c_j||^2> - H(P) / strength that gives 1 to every query and n / k to every class
+    (Sinkhorn); c_j moves by the fraction `alpha` towards the mean of its support and of the queries with weights P.
+    As published, but negative coordinates keep their sign, |x|^power sign(x), and Sinkhorn is not run to the end: each
+    step does `sinkhorn` iterations from where the last one stopped. Assumes balanced queries, and enforces them.
     """
 
     title = "PT-MAP"
@@ -129,8 +134,9 @@ class OptimalTransportMAP(Baseline):
     def plan(self, cost: Tensor, prices: Tensor) -> tuple[Tensor, Tensor]:
         """log P [B, k, n] and the classes' scaling factors [B, k, 1], for cost [B, k, n] and factors to begin with."""
         n = cost.shape[-1]
-        log_kernel = self.strength * (cost.amin(1, keepdim=True) - cost)  # each query may shift its costs
-        kernel = log_kernel.exp().clamp_min(torch.finfo(cost.dtype).eps ** 4)
+        least = 4 * math.log(torch.finfo(cost.dtype).eps)  # far below what counts, and exp of it does not underflow
+        log_kernel = (self.strength * (cost.amin(1, keepdim=True) - cost)).clamp_min(least)
+        kernel = log_kernel.exp()
         for _ in range(self.sinkhorn):
             prices = n / self.ways / (kernel / (kernel * prices).sum(1, keepdim=True)).sum(-1, keepdim=True)
         return (log_kernel + prices.log()).log_softmax(1), prices

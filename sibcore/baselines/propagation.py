@@ -6,24 +6,23 @@ import torch
 from torch import Tensor
 
 from sibcore.baselines.base import Baseline, gram, shares, squared_distances, with_queries
-from sibcore.sib import unit
 
 
 class LabelPropagation(Baseline):
     """Label propagation in closed form, the inference of the Transductive Propagation Network.
 
     F = (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2 and W_ij = exp(-||x_i - x_j||^2 / (2 sigma^2)) between each point
-    and its nearest `neighbours`, symmetrised; p is F scaled to the sum 1. TPN learns sigma for each point, here it is
-    one constant for all; the diagonal of W is zero (Zhou et al., 2004). Assumes clusters, and queries that are not
-    too unbalanced: a large class is reached by more paths.
+    and its nearest `neighbours`, symmetrised; p is F scaled to the sum 1. TPN learns sigma for each point and has
+    alpha = 0.99; with one constant sigma so large an alpha lets the class win whose support has the most neighbours,
+    hence a smaller one. The diagonal of W is zero (Zhou et al., 2004). Assumes that classes are clusters.
     """
 
     title = "Label propagation (TPN)"
     paper = "Liu et al., 2019"
     transductive = True
-    grid = {"sigma": (0.15, 0.25, 0.4), "alpha": (0.5, 0.9)}  # noqa: RUF012
+    grid = {"sigma": (0.25, 0.4), "alpha": (0.5, 0.8), "neighbours": (10, 20)}  # noqa: RUF012
 
-    def __init__(self, ways: int, *, sigma: float = 0.25, alpha: float = 0.99, neighbours: int = 20) -> None:
+    def __init__(self, ways: int, *, sigma: float = 0.3, alpha: float = 0.7, neighbours: int = 20) -> None:
         super().__init__(ways, sigma=sigma, alpha=alpha, neighbours=neighbours)
         if not alpha < 1:
             raise ValueError(f"alpha = {alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
@@ -46,16 +45,17 @@ class LaplacianShot(Baseline):
     """Nearest prototypes with a Laplacian penalty: queries that are neighbours should have the same label.
 
     E(Y) = sum_q y_q log y_q + y_q a_q - laplacian / 2 sum_qp w_qp y_q y_p, with a_qj = scale ||x_q - c_j||^2 and w the
-    graph of nearest `neighbours`; bound updates y_q = softmax(-a_q + laplacian sum_p w_qp y_p). Published: features
-    centred on the training classes' mean (a method here sees one task), scale = 1, and a one-sided graph, here
-    averaged with its transpose, without which E is not what the updates lower. `rectify` moves the prototypes as
-    published (Liu et al., 2020, BD-CSPN), which assumes that support and query have the same mean: balanced queries.
+    graph of nearest `neighbours`; bound updates y_q = softmax(-a_q + laplacian sum_p w_qp y_p). As published,
+    `laplacian` is to be tuned, and `rectify` moves the prototypes first (BD-CSPN, Liu et al., 2020), which assumes
+    that support and queries have the same mean: balanced queries. Departures: features are not centred on the mean of
+    the training classes (a method here sees one task), and the graph is averaged with its transpose, because the
+    updates lower E only if w is symmetric.
     """
 
     title = "LaplacianShot"
     paper = "Ziko et al., 2020"
     transductive = True
-    grid = {"laplacian": (0.1, 0.3, 0.7, 1.0), "rectify": (True, False)}  # noqa: RUF012
+    grid = {"laplacian": (0.1, 0.3, 0.5, 0.7), "rectify": (True, False)}  # noqa: RUF012
 
     def __init__(
         self,
@@ -71,16 +71,17 @@ class LaplacianShot(Baseline):
         self.rectify = rectify
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        m, n = support.shape[1], query.shape[1]
         right = self.membership(support, support_labels)
+        near = neighbour_graph(query @ query.mT, self.neighbours).to(query)
         if self.rectify:
             query = query + support.mean(1, keepdim=True) - query.mean(1, keepdim=True)
-            prototypes = rectified(support, right, query)
-        else:
-            prototypes = shares(right) @ support
-        a = self.scale * torch.cdist(prototypes, query).square()  # [B, k, n]
-        near = neighbour_graph(query @ query.mT, self.neighbours).to(query)
-        w = (near + near.mT) / 2
-        return self.updates(a, w).mT
+        products = gram(support, query)
+        A = shares(with_queries(right, 0.0, n))
+        if self.rectify:
+            A = rectified(A, products, right)
+        a = self.scale * squared_distances(A, products)[..., m:]
+        return self.updates(a, (near + near.mT) / 2).mT
 
     def updates(self, a: Tensor, w: Tensor) -> Tensor:
         """The logits [B, k, n] after all bound updates, from a [B, k, n] and a symmetric w [B, n, n]."""
@@ -90,16 +91,16 @@ class LaplacianShot(Baseline):
         return logits
 
 
-def rectified(support: Tensor, right: Tensor, query: Tensor, scale: float = 10.0) -> Tensor:
-    """Prototypes [B, k, d] of BD-CSPN: means over all points nearest to class j, with weights softmax(scale cos)_j.
+def rectified(A: Tensor, products: Tensor, right: Tensor, scale: float = 10.0) -> Tensor:
+    """BD-CSPN: prototype j is the mean of its support and the queries nearest to it, weighted by softmax(scale cos)_j.
 
-    right [B, k, m] marks the labels of the support [B, m, d], which count with their own class.
+    A [B, k, N] gives the prototypes so far, products [B, N, N] are of all points, right [B, k, m] marks the labels.
     """
-    points = torch.cat([support, query], 1)
-    cosine = unit(shares(right) @ support) @ unit(points).mT  # [B, k, N]
-    nearest = (cosine == cosine.amax(1, keepdim=True)).to(points)
-    chosen = torch.cat([right, nearest[..., right.shape[-1] :]], -1)
-    return shares(chosen * (scale * cosine).softmax(1)) @ points
+    inner = A @ products
+    lengths = (A * inner).sum(-1, keepdim=True) * products.diagonal(dim1=1, dim2=2).unsqueeze(1)
+    cosine = inner * lengths.rsqrt()
+    nearest = (cosine == cosine.amax(1, keepdim=True)).to(A)[..., right.shape[-1] :]
+    return shares(torch.cat([right, nearest], -1) * (scale * cosine).softmax(1))
 
 
 def neighbour_graph(similarity: Tensor, neighbours: int) -> Tensor:
