@@ -72,6 +72,11 @@ def test_answers_in_single_precision_without_gradients_are_finite_and_close(cls,
     torch.testing.assert_close(single.double().softmax(-1), exact.softmax(-1), atol=0.02, rtol=0)
 
 
+def test_a_single_query_gets_a_finite_answer(cls):
+    support, labels, query, _ = tasks(ways=3, shots=1)
+    assert cls(3).answer(support, labels, query[:, :1]).isfinite().all()
+
+
 def test_points_that_are_all_the_same_get_finite_answers(cls):
     support, labels, query, _ = tasks(ways=3, shots=1)
     same = support[:, :1]
@@ -111,7 +116,6 @@ def test_tuning_returns_the_point_of_the_grid_with_the_best_accuracy():
     cls = BASELINES["matching-net"]
     best, table = tune(cls, 3, bank, some)
     assert [point for point, _ in table] == [{"scale": scale} for scale in cls.grid["scale"]]
-    assert dict(table[0][0]) == {"scale": 1.0}
     assert [score for _, score in table] == [evaluate(cls(3, **point), bank, some).mean for point, _ in table]
     assert len({score for _, score in table}) > 1
     assert max(score for _, score in table) == evaluate(cls(3, **best), bank, some).mean

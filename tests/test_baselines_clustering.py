@@ -14,7 +14,9 @@ from sibcore.baselines.base import gram, squared_distances
 
 
 def class_means(support, labels, ways=4):
-    return torch.stack([torch.stack([s[y == j].mean(0) for j in range(ways)]) for s, y in zip(support, labels)])  # noqa: B905
+    return torch.stack(
+        [torch.stack([s[y == j].mean(0) for j in range(ways)]) for s, y in zip(support, labels, strict=True)]
+    )
 
 
 def test_distances_from_inner_products_are_those_of_the_points():

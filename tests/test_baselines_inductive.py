@@ -23,7 +23,9 @@ def test_nearest_centroid_agrees_with_scikit_learn():
 
 def test_nearest_centroid_logits_are_minus_half_the_scaled_squared_distance_up_to_a_constant():
     support, labels, query, _ = tasks()
-    centres = torch.stack([torch.stack([s[y == j].mean(0) for j in range(4)]) for s, y in zip(support, labels)])  # noqa: B905
+    centres = torch.stack(
+        [torch.stack([s[y == j].mean(0) for j in range(4)]) for s, y in zip(support, labels, strict=True)]
+    )
     wanted = -7 / 2 * torch.cdist(query, centres).square()
     got = NearestCentroid(4, scale=7).answer(support, labels, query)
     torch.testing.assert_close(got.log_softmax(-1), wanted.log_softmax(-1))
@@ -71,7 +73,7 @@ def svm_weights(support, labels, C, passes=100):
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
 def test_the_svm_reaches_the_objective_that_liblinear_reaches(C):
     support, labels, _, _ = tasks(batch=2, shots=5, spread=1.5)
-    W = svm_weights(support, labels, C, passes=500)  # 20 examples in 12 dimensions are harder than those of use
+    W = svm_weights(support, labels, C, passes=300)  # 20 examples in 12 dimensions are harder than those of use
     for b in range(len(support)):
         x, y = support[b].numpy(), labels[b].numpy()
         oracle = LinearSVC(C=C, multi_class="crammer_singer", fit_intercept=False, tol=1e-8, max_iter=10**6).fit(x, y)

@@ -57,13 +57,6 @@ def gram(support: Tensor, query: Tensor) -> Tensor:
     return points @ points.mT
 
 
-def with_queries(of_support: Tensor, of_queries: Tensor | float, n: int) -> Tensor:
-    """[B, k, m] and [B, k, n] (or one number for all n queries) -> [B, k, m + n]."""
-    if not isinstance(of_queries, Tensor):
-        of_queries = of_support.new_full((*of_support.shape[:2], n), of_queries)
-    return torch.cat([of_support, of_queries], -1)
-
-
 def squared_distances(weights: Tensor, products: Tensor) -> Tensor:
     """||x_i - w_j||^2 as [B, k, N], for w_j = sum_i A_ji x_i with A = weights [B, k, N] and products [B, N, N]."""
     inner = weights @ products

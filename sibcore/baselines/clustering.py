@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from sibcore.baselines.base import Baseline, gram, shares, squared_distances, with_queries
+from sibcore.baselines.base import Baseline, gram, shares, squared_distances
 from sibcore.sib import unit
 
 
@@ -22,7 +24,7 @@ class SoftKMeans(Baseline):
     title = "Soft k-means"
     paper = "Ren et al., 2018"
     transductive = True
-    grid = {"scale": (3.0, 5.0, 10.0, 20.0), "steps": (1, 20)}  # noqa: RUF012
+    grid: ClassVar = {"scale": (3.0, 5.0, 10.0, 20.0), "steps": (1, 20)}
 
     def __init__(self, ways: int, *, scale: float = 10.0, steps: int = 20) -> None:
         super().__init__(ways, scale=scale, steps=steps)
@@ -34,10 +36,10 @@ class SoftKMeans(Baseline):
     def coefficients(self, products: Tensor, right: Tensor) -> Tensor:
         """A [B, k, N] with c_j = sum_i A_ji x_i, from products [B, N, N] and right [B, k, m], the labels' one-hot."""
         m, n = right.shape[-1], products.shape[-1] - right.shape[-1]
-        A = shares(with_queries(right, 0.0, n))
+        A = shares(F.pad(right, (0, n)))
         for _ in range(self.steps):
             z = self.logits(A, products)[..., m:].softmax(1)
-            A = shares(with_queries(right, z, n))
+            A = shares(torch.cat([right, z], -1))
         return A
 
     def logits(self, A: Tensor, products: Tensor) -> Tensor:
@@ -57,7 +59,7 @@ class TIM(Baseline):
     title = "TIM-ADM"
     paper = "Boudiaf et al., 2020"
     transductive = True
-    grid = {"temperature": (5.0, 7.5, 15.0, 30.0), "ce": (0.1, 1.0)}  # noqa: RUF012
+    grid: ClassVar = {"temperature": (5.0, 7.5, 15.0, 30.0), "ce": (0.1, 1.0)}
 
     def __init__(
         self, ways: int, *, temperature: float = 15.0, ce: float = 0.1, alpha: float = 0.1, steps: int = 150
@@ -68,7 +70,7 @@ class TIM(Baseline):
         m, n = support.shape[1], query.shape[1]
         right = self.membership(support, support_labels)
         products = gram(support, query)
-        A = shares(with_queries(right, 0.0, n))
+        A = shares(F.pad(right, (0, n)))
         for _ in range(self.steps):
             A = self.step(A, products, right)
         return self.logits(A, products)[..., m:].mT
@@ -80,8 +82,9 @@ class TIM(Baseline):
         p = log_p.exp()
         log_q = (1 + self.alpha) * log_p[..., m:]
         q = (log_q - log_q.logsumexp(-1, keepdim=True) / 2).softmax(1)
-        c = with_queries(torch.full_like(right, self.ce / (1 + self.alpha)), m / n, n)
-        wanted, got = c * with_queries(right, q, n), c * p
+        c = A.new_full((m + n,), m / n)
+        c[:m] = self.ce / (1 + self.alpha)
+        wanted, got = c * torch.cat([right, q], -1), c * p
         return (wanted - got + got.sum(-1, keepdim=True) * A) / wanted.sum(-1, keepdim=True)
 
     def logits(self, A: Tensor, products: Tensor) -> Tensor:
@@ -101,7 +104,7 @@ class OptimalTransportMAP(Baseline):
     title = "PT-MAP"
     paper = "Hu et al., 2021"
     transductive = True
-    grid = {"strength": (5.0, 10.0, 20.0), "alpha": (0.2, 0.4)}  # noqa: RUF012
+    grid: ClassVar = {"strength": (5.0, 10.0, 20.0), "alpha": (0.2, 0.4)}
 
     def __init__(
         self,
@@ -119,11 +122,11 @@ class OptimalTransportMAP(Baseline):
         m, n = support.shape[1], query.shape[1]
         right = self.membership(support, support_labels)
         products = gram(self.transform(support), self.transform(query))
-        A = shares(with_queries(right, 0.0, n))
+        A = shares(F.pad(right, (0, n)))
         prices = torch.ones_like(right[..., :1])
         for _ in range(self.steps):
             log_plan, prices = self.plan(squared_distances(A, products)[..., m:], prices)
-            A = A + self.alpha * (shares(with_queries(right, log_plan.exp(), n)) - A)
+            A = A + self.alpha * (shares(torch.cat([right, log_plan.exp()], -1)) - A)
         return self.plan(squared_distances(A, products)[..., m:], prices)[0].mT
 
     def transform(self, features: Tensor) -> Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from sibcore.baselines.base import Baseline, gram, shares, with_queries
+from sibcore.baselines.base import Baseline, gram, shares
 
 
 class LogisticRegression(Baseline):
@@ -22,7 +24,7 @@ class LogisticRegression(Baseline):
     title = "Logistic regression"
     paper = "Chen et al., 2019"
     transductive = False
-    grid = {"C": (0.1, 1.0, 10.0, 100.0)}  # noqa: RUF012
+    grid: ClassVar = {"C": (0.1, 1.0, 10.0, 100.0)}
 
     def __init__(self, ways: int, *, C: float = 1.0, tolerance: float = 1e-4) -> None:
         super().__init__(ways, C=C, tolerance=tolerance)
@@ -57,7 +59,7 @@ class TransductiveFineTuning(Baseline):
     title = "Transductive fine-tuning"
     paper = "Dhillon et al., 2020"
     transductive = True
-    grid = {"lr": (0.003, 0.01, 0.03, 0.1), "scale": (10.0, 50.0)}  # noqa: RUF012
+    grid: ClassVar = {"lr": (0.003, 0.01, 0.03, 0.1), "scale": (10.0, 50.0)}
 
     def __init__(
         self, ways: int, *, lr: float = 0.03, entropy: float = 1.0, steps: int = 25, scale: float = 50.0
@@ -68,7 +70,7 @@ class TransductiveFineTuning(Baseline):
         right = self.membership(support, support_labels)
         m, n = support.shape[1], query.shape[1]
         products = gram(support, query)
-        A = with_queries(shares(right), 0.0, n)
+        A = F.pad(shares(right), (0, n))
         for _ in range(self.steps):
             A = A - self.lr * self.gradient(A, products, right)
         cosine, _ = _cosine_and_norm(A, products)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ class NearestCentroid(Baseline):
     title = "Nearest centroid"
     paper = "Snell et al., 2017"
     transductive = False
-    grid = {"metric": ("euclidean", "cosine")}  # noqa: RUF012
+    grid: ClassVar = {"metric": ("euclidean", "cosine")}
 
     def __init__(self, ways: int, *, metric: Literal["euclidean", "cosine"] = "euclidean", scale: float = 10.0) -> None:
         super().__init__(ways, scale=scale)
@@ -49,7 +49,7 @@ class MatchingNet(Baseline):
     title = "Matching Network"
     paper = "Vinyals et al., 2016"
     transductive = False
-    grid = {"scale": (1.0, 3.0, 10.0, 30.0)}  # noqa: RUF012
+    grid: ClassVar = {"scale": (1.0, 3.0, 10.0, 30.0)}
 
     def __init__(self, ways: int, *, scale: float = 10.0) -> None:
         super().__init__(ways, scale=scale)
@@ -71,7 +71,7 @@ class RidgeRegression(Baseline):
     title = "Ridge regression (R2-D2)"
     paper = "Bertinetto et al., 2019"
     transductive = False
-    grid = {"penalty": (0.01, 0.1, 1.0, 10.0)}  # noqa: RUF012
+    grid: ClassVar = {"penalty": (0.01, 0.1, 1.0, 10.0)}
 
     def __init__(self, ways: int, *, penalty: float = 1.0, scale: float = 10.0) -> None:
         super().__init__(ways, penalty=penalty, scale=scale)
@@ -99,7 +99,7 @@ class SVM(Baseline):
     title = "SVM (MetaOptNet)"
     paper = "Lee et al., 2019"
     transductive = False
-    grid = {"C": (0.1, 1.0, 10.0)}  # noqa: RUF012
+    grid: ClassVar = {"C": (0.1, 1.0, 10.0)}
 
     def __init__(self, ways: int, *, C: float = 1.0, passes: int = 100, scale: float = 10.0) -> None:
         super().__init__(ways, C=C, passes=passes, scale=scale)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from sibcore.baselines.base import Baseline, gram, shares, squared_distances, with_queries
+from sibcore.baselines.base import Baseline, gram, shares, squared_distances
 
 
 class LabelPropagation(Baseline):
     """Label propagation in closed form, the inference of the Transductive Propagation Network.
 
-    F = (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2 and W_ij = exp(-||x_i - x_j||^2 / (2 sigma^2)) between each point
-    and its nearest `neighbours`, symmetrised; p is F scaled to the sum 1. TPN learns sigma for each point and has
+    M = (I - alpha S)^-1 Y with S = D^-1/2 W D^-1/2 and W_ij = exp(-||x_i - x_j||^2 / (2 sigma^2)) between each point
+    and its nearest `neighbours`, symmetrised; p is M scaled to the sum 1. TPN learns sigma for each point and has
     alpha = 0.99; with one constant sigma so large an alpha lets the class win whose support has the most neighbours,
     hence a smaller one. The diagonal of W is zero (Zhou et al., 2004). Assumes that classes are clusters.
     """
@@ -20,7 +23,7 @@ class LabelPropagation(Baseline):
     title = "Label propagation (TPN)"
     paper = "Liu et al., 2019"
     transductive = True
-    grid = {"sigma": (0.25, 0.4), "alpha": (0.5, 0.8), "neighbours": (10, 20)}  # noqa: RUF012
+    grid: ClassVar = {"sigma": (0.25, 0.4), "alpha": (0.5, 0.8), "neighbours": (10, 20)}
 
     def __init__(self, ways: int, *, sigma: float = 0.3, alpha: float = 0.7, neighbours: int = 20) -> None:
         super().__init__(ways, sigma=sigma, alpha=alpha, neighbours=neighbours)
@@ -36,9 +39,9 @@ class LabelPropagation(Baseline):
         root = W.sum(-1, keepdim=True).clamp_min(tiny).rsqrt()
         system = -self.alpha * root * W * root.mT
         system.diagonal(dim1=1, dim2=2).add_(1)
-        Y = with_queries(self.membership(support, support_labels), 0.0, n).mT
-        F = torch.cholesky_solve(Y, torch.linalg.cholesky(system))[:, m:]
-        return F.clamp_min(tiny).log()
+        Y = F.pad(self.membership(support, support_labels), (0, n)).mT
+        mass = torch.cholesky_solve(Y, torch.linalg.cholesky(system))[:, m:]
+        return mass.clamp_min(tiny).log()
 
 
 class LaplacianShot(Baseline):
@@ -55,7 +58,7 @@ class LaplacianShot(Baseline):
     title = "LaplacianShot"
     paper = "Ziko et al., 2020"
     transductive = True
-    grid = {"laplacian": (0.1, 0.3, 0.5, 0.7), "rectify": (True, False)}  # noqa: RUF012
+    grid: ClassVar = {"laplacian": (0.1, 0.3, 0.5, 0.7), "rectify": (True, False)}
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class LaplacianShot(Baseline):
         if self.rectify:
             query = query + support.mean(1, keepdim=True) - query.mean(1, keepdim=True)
         products = gram(support, query)
-        A = shares(with_queries(right, 0.0, n))
+        A = shares(F.pad(right, (0, n)))
         if self.rectify:
             A = rectified(A, products, right)
         a = self.scale * squared_distances(A, products)[..., m:]
@@ -98,7 +101,7 @@ def rectified(A: Tensor, products: Tensor, right: Tensor, scale: float = 10.0) -
     """
     inner = A @ products
     lengths = (A * inner).sum(-1, keepdim=True) * products.diagonal(dim1=1, dim2=2).unsqueeze(1)
-    cosine = inner * lengths.rsqrt()
+    cosine = inner * lengths.clamp_min(1e-12).rsqrt()
     nearest = (cosine == cosine.amax(1, keepdim=True)).to(A)[..., right.shape[-1] :]
     return shares(torch.cat([right, nearest], -1) * (scale * cosine).softmax(1))
 
