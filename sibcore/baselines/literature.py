@@ -1,7 +1,7 @@
 """Accuracies in percent that the publications print, 5-way, for the methods of `BASELINES`.
 
-They say what to expect, not what to match: there the network is trained with the method or is far larger. Only
-numbers read in the named source are here. TPN's and Matching Network's are those of the SIB paper's Table 1.
+They say what to expect, not what to match: there the network is trained with the method, or is far larger, or both.
+`source` is where the number was read, which may quote the method's own publication.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 
 class Published(NamedTuple):
-    """One row of a table; None where the source has no number."""
+    """One row of a table."""
 
     dataset: str
     backbone: str
-    one_shot: float | None
-    five_shot: float | None
+    one_shot: float
+    five_shot: float
     source: str
 
 
@@ -39,8 +39,8 @@ LITERATURE: dict[str, tuple[Published, ...]] = {
     "fine-tuning": (Published("mini-imagenet", "wrn-28-10", 65.73, 78.40, "Ziko et al., 2020, README of the code"),),
     "laplacian-shot": (Published("mini-imagenet", "wrn-28-10", 74.86, 84.13, "Ziko et al., 2020, README of the code"),),
     "tim": (
-        Published("mini-imagenet", "resnet18", 73.6, 85.0, "Boudiaf et al., 2020, Table 1"),
-        Published("mini-imagenet", "wrn-28-10", 77.5, 87.2, "Boudiaf et al., 2020, Table 1"),
+        Published("mini-imagenet", "resnet18", 73.6, 85.0, "Boudiaf et al., 2020, README of the code"),
+        Published("mini-imagenet", "wrn-28-10", 77.5, 87.2, "Boudiaf et al., 2020, README of the code"),
     ),
     "pt-map": (
         Published("mini-imagenet", "wrn-28-10", 82.92, 88.82, "Hu et al., 2021 (PT-MAP), README of the code"),
