@@ -1,0 +1,48 @@
+"""What a user would pick instead of SIB, on the same frozen features and the same tasks.
+
+    method = BASELINES["pt-map"](ways=5)
+    sibcore.meta.evaluate(method, bank, tasks)
+
+Nothing here is trained: hyper-parameters have published defaults, and `tune` chooses among a few on validation tasks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from torch import Tensor
+
+from sibcore.baselines.base import Baseline
+from sibcore.baselines.clustering import TIM, OptimalTransportMAP, SoftKMeans
+from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTuning
+from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
+from sibcore.baselines.propagation import LabelPropagation, LaplacianShot
+from sibcore.episodes import Tasks
+from sibcore.meta import evaluate
+
+BASELINES: dict[str, type[Baseline]] = {
+    "nearest-centroid": NearestCentroid,
+    "matching-net": MatchingNet,
+    "ridge": RidgeRegression,
+    "svm": SVM,
+    "logistic": LogisticRegression,
+    "label-propagation": LabelPropagation,
+    "fine-tuning": TransductiveFineTuning,
+    "laplacian-shot": LaplacianShot,
+    "tim": TIM,
+    "pt-map": OptimalTransportMAP,
+    "soft-k-means": SoftKMeans,
+}
+
+
+def tune(
+    cls: type[Baseline], ways: int, bank: Tensor, tasks: Tasks
+) -> tuple[dict[str, Any], list[tuple[dict[str, Any], float]]]:
+    """The best point of `cls.grid` on tasks of validation classes, and every point with its mean accuracy.
+
+    Of equally good points the first one wins.
+    """
+    points = [dict(zip(cls.grid, values, strict=True)) for values in itertools.product(*cls.grid.values())]
+    table = [(point, evaluate(cls(ways, **point), bank, tasks).mean) for point in points]
+    return max(table, key=lambda row: row[1])[0], table
