@@ -91,6 +91,12 @@ def compute_or_load(
     return record
 
 
+def is_done(experiment: str, params: Any, data: Mapping[str, str]) -> bool:
+    """Whether `compute_or_load(..., long=True)` would load rather than compute."""
+    folder = paths.results() / "runs" / run_id(experiment, params)
+    return _why_not(folder, {"code": "", "data": dict(data)}, keep_stale=True) is None
+
+
 def load(folder: Path) -> Record:
     """A finished run; every file is checked against the hash in `done`."""
     problem = _damage(folder)
@@ -107,7 +113,18 @@ def load(folder: Path) -> Record:
 
 def find(experiment: str) -> list[Record]:
     """All finished runs of an experiment, in the order of their names."""
-    folders = sorted((paths.results() / "runs").glob(f"{experiment}-*"))
+    return _finished(paths.results(), experiment)
+
+
+def published(experiment: str) -> list[Record]:
+    """As `find`, and besides those that came with the project, where results are written elsewhere (`SIB_OUTPUT`)."""
+    places = (paths.root() / "results", paths.results())
+    records = {record.id: record for place in places for record in _finished(place, experiment)}
+    return [records[name] for name in sorted(records)]
+
+
+def _finished(results: Path, experiment: str) -> list[Record]:
+    folders = sorted((results / "runs").glob(f"{experiment}-*"))
     return [load(folder) for folder in folders if not _damage(folder)]
 
 
