@@ -1,6 +1,6 @@
 """Many few-shot experiments at once: those that differ in K, eta and seed alone are meta-trained in one pass.
 
-The records are those of `sibcore.few_shot.few_shot`, to rounding: `sibcore.stacked` trains each model as if it were alone.
+The records are those of `sibcore.few_shot`, to rounding: `sibcore.stacked` trains each model as if it were alone.
 """
 
 from __future__ import annotations
