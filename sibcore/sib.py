@@ -46,15 +46,16 @@ class Xi(nn.Module):
         """Weights [out, in] and biases [out, 1] for inputs c instead of y^ = scale (bias + c), norms' gains included.
 
         Gains, shifts, scale and bias are folded into the layer after them: the loop over steps has less to do then.
+        Parameters may have further dimensions in front (see `sibcore.stacked`), with scale [..., 1, 1], bias [..., 1].
         """
         weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
         weights[0] = weights[0] * scale
-        biases[0] = biases[0] + bias * weights[0].sum(1)
+        biases[0] = biases[0] + bias * weights[0].sum(-1)
         if self.normalise:
             for i, (gain, shift) in enumerate(zip(self.gains, self.shifts, strict=True), start=1):
-                biases[i] = biases[i] + weights[i] @ shift
-                weights[i] = weights[i] * gain
-        return [(weight, bias.unsqueeze(1)) for weight, bias in zip(weights, biases, strict=True)]
+                biases[i] = biases[i] + (weights[i] @ shift.unsqueeze(-1)).squeeze(-1)
+                weights[i] = weights[i] * gain.unsqueeze(-2)
+        return [(weight, bias.unsqueeze(-1)) for weight, bias in zip(weights, biases, strict=True)]
 
     def forward(self, inputs: Tensor, folded: list[tuple[Tensor, Tensor]] | None = None) -> Tensor:
         """[B, n, k] -> [B, n, k]: of logits, or of whatever `folded` was made for."""
@@ -152,8 +153,7 @@ class SIB(nn.Module):
 
         noise [K+1, B, k, d] holds a standard normal for every step and one for the final w; None means w = theta.
         """
-        of_class = (support_labels.unsqueeze(1) == torch.arange(self.ways, device=support.device)[:, None]).to(support)
-        prototypes = (of_class @ support) / of_class.sum(-1, keepdim=True)
+        prototypes, of_class = class_means(support, support_labels, self.ways)
         thetas = [prototypes * self.prototype_weight]  # lambda
         features = query if self.transductive else support
         folded = self.xi.folded(self.scale, self.bias) if self.transductive else None
@@ -212,6 +212,12 @@ class SIB(nn.Module):
 def unit(features: Tensor) -> Tensor:
     """Each feature vector divided by its length."""
     return F.normalize(features, dim=-1)
+
+
+def class_means(support: Tensor, support_labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
+    """support [..., m, d], support_labels [..., m] -> means [..., k, d] and memberships [..., k, m] of 0 and 1."""
+    of_class = (support_labels.unsqueeze(-2) == torch.arange(ways, device=support.device)[:, None]).to(support)
+    return (of_class @ support) / of_class.sum(-1, keepdim=True), of_class
 
 
 def direction_and_norm(w: Tensor) -> tuple[Tensor, Tensor]:
