@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from sibcore.augment import combine
@@ -97,11 +97,11 @@ def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Ev
 @torch.no_grad()
 def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Iterator[tuple[Tensor, Tasks]]:
     """The logits [b, n, k] of `batch` tasks at a time, beside these tasks; w is the mean of q, theta^K."""
-    bank = _unit_bank(method, bank, tasks.classes.shape[1])
+    bank = unit_bank(method, bank, tasks.classes.shape[1])
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
         with _evaluation_mode(method):
-            logits = method.answer(_rows(bank, part.support), part.support_labels, _rows(bank, part.query))
+            logits = method.answer(rows(bank, part.support), part.support_labels, rows(bank, part.query))
         yield logits, part
 
 
@@ -134,41 +134,25 @@ def train(
     bar, elsewhere a line per row; `report` takes the lines instead.
     """
     schedule = schedule or Schedule()
-    unit_bank = _unit_bank(model, bank, sampler.ways)
-    if len(bank) != sampler.rows:
-        raise ValueError(
-            f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
-        )
-    optimizer = torch.optim.SGD(
-        model.parameters(),
-        schedule.lr,
-        schedule.momentum,
-        nesterov=schedule.momentum > 0,
-        weight_decay=schedule.weight_decay,
-        fused=True,
-    )
+    features = training_bank(model, bank, sampler)
+    optimizer = sgd(model, schedule)
     about = _describe(model, bank, sampler, schedule, validation)
     if folder:
         about = resume(Path(folder) / LAST, model, optimizer, about, same=("model", "tasks", "schedule", "data"))
     history = about["history"]
-    loss_of = _compiled(task_loss) if compile else task_loss
-    first = len(history) * schedule.every
-    watched = report is None and sys.stderr.isatty()
-    with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
-        for start in range(first, schedule.steps, schedule.every):
-            stop = min(start + schedule.every, schedule.steps)
-            row = _train_steps(model, unit_bank, sampler, schedule, optimizer, loss_of, start, stop, bar)
-            if validation:
-                scores = evaluate(model, *validation)
-                row |= {"validation": scores.mean, "interval": scores.interval}
-            history.append(row)
-            if folder:
-                _save(Path(folder), model, optimizer, about)
-            line = _line(row, schedule.steps)
-            if watched:
-                bar.set_postfix_str(line)
-            else:
-                (report or _to_stderr)(line)
+    loss_of = compiled(task_loss) if compile else task_loss
+
+    def part(start: int, stop: int, bar: tqdm) -> str:
+        row = _train_steps(model, features, sampler, schedule, optimizer, loss_of, start, stop, bar)
+        if validation:
+            scores = evaluate(model, *validation)
+            row |= {"validation": scores.mean, "interval": scores.interval}
+        history.append(row)
+        if folder:
+            _save(Path(folder), model, optimizer, about)
+        return _line(row, schedule.steps)
+
+    run_parts(part, len(history), schedule, report)
     return history
 
 
@@ -192,6 +176,32 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     return model, about
 
 
+def run_parts(
+    part: Callable[[int, int, tqdm], str], done: int, schedule: Schedule, report: Callable[[str], None] | None
+) -> None:
+    """Call `part(start, stop, bar)` for every `schedule.every` steps, `done` parts being done, and show its line."""
+    first = done * schedule.every
+    watched = report is None and sys.stderr.isatty()
+    with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
+        for start in range(first, schedule.steps, schedule.every):
+            line = part(start, min(start + schedule.every, schedule.steps), bar)
+            if watched:
+                bar.set_postfix_str(line)
+            else:
+                (report or _to_stderr)(line)
+
+
+def sgd(model: nn.Module, schedule: Schedule) -> torch.optim.SGD:
+    return torch.optim.SGD(
+        model.parameters(),
+        schedule.lr,
+        schedule.momentum,
+        nesterov=schedule.momentum > 0,
+        weight_decay=schedule.weight_decay,
+        fused=True,
+    )
+
+
 def _train_steps(
     model: SIB,
     bank: Tensor,
@@ -204,9 +214,9 @@ def _train_steps(
     bar: tqdm,
 ) -> dict[str, Any]:
     began = time.perf_counter()
-    loss_sum, accuracy_sum = torch.zeros((), device=bank.device), torch.zeros((), device=bank.device)
+    loss_sum, accuracy_sum = bank.new_zeros(()), bank.new_zeros(())
     for step, tasks in enumerate(sampler.batches(start, stop, schedule.batch), start):
-        support, query = _rows(bank, tasks.support), _rows(bank, tasks.query)
+        support, query = rows(bank, tasks.support), rows(bank, tasks.query)
         noise = model.noise(len(tasks), _generator(schedule.seed, step)) if model.sigma else None
         loss, logits = loss_of(model, support, tasks.support_labels, query, tasks.query_labels, noise)
         optimizer.zero_grad()
@@ -222,7 +232,7 @@ def _train_steps(
     return {"step": stop, "loss": loss, "accuracy": accuracy, "steps_per_second": rate}
 
 
-def _compiled(function: Callable) -> Callable:
+def compiled(function: Callable) -> Callable:
     """`torch.compile(function)`, or the function itself, with a message, where no compiler works."""
     chosen = torch.compile(function, dynamic=False)
     tried = False
@@ -243,12 +253,12 @@ def _compiled(function: Callable) -> Callable:
     return call
 
 
-def _rows(bank: Tensor, index: Tensor) -> Tensor:
+def rows(bank: Tensor, index: Tensor) -> Tensor:
     """bank [N, d], index [B, m] -> [B, m, d]; index_select is several times faster than bank[index] on a CPU."""
     return bank.index_select(0, index.flatten()).view(*index.shape, -1)
 
 
-def _unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
+def unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
     """The bank with every feature scaled to length 1, once for all tasks, where a trained method has its parameters."""
     name = type(method).__name__
     if ways != method.ways:
@@ -263,40 +273,60 @@ def _unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
     return unit(bank).to(next(method.parameters(), bank))
 
 
+def training_bank(model: Method, bank: Tensor, sampler: EpisodeSampler) -> Tensor:
+    """`unit_bank`, if it is the bank that the sampler draws from."""
+    if len(bank) != sampler.rows:
+        raise ValueError(
+            f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
+        )
+    return unit_bank(model, bank, sampler.ways)
+
+
 def _generator(seed: int, step: int) -> torch.Generator:
     return torch.Generator().manual_seed(combine(seed, step))
 
 
 def _describe(model: SIB, bank: Tensor, sampler: EpisodeSampler, schedule: Schedule, validation: Any) -> dict[str, Any]:
     """What must be the same for a checkpoint to be continued, and an empty history."""
-    tensors = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().numpy())
     return {
         "model": model.setup,
         "tasks": sampler.setup,
         "schedule": as_dict(schedule),
-        "data": digest.hexdigest(),
+        "data": digest(bank, validation),
         "history": [],
     }
 
 
+def digest(bank: Tensor, validation: tuple[Tensor, Tasks] | None) -> str:
+    """A hash of all features and validation tasks."""
+    tensors = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
+    hashed = hashlib.sha256()
+    for tensor in tensors:
+        hashed.update(tensor.detach().cpu().contiguous().numpy())
+    return hashed.hexdigest()
+
+
 def _save(folder: Path, model: SIB, optimizer: torch.optim.SGD, about: dict[str, Any]) -> None:
     """`best` goes first: a crash between the two leaves an older `last`, which makes the same `best` again."""
+    save_best(folder, model, about)
+    write_tensors(folder / LAST, weights_of(model) | momenta_of(model, optimizer), about)
+
+
+def save_best(folder: Path, model: SIB, about: dict[str, Any]) -> None:
     history = about["history"]
     if history[-1].get("validation", 0) >= max(row.get("validation", 0) for row in history):
         write_tensors(folder / BEST, weights_of(model), about)
-    write_tensors(folder / LAST, weights_of(model) | momenta_of(model, optimizer), about)
 
 
 def _line(row: dict[str, Any], steps: int) -> str:
     checked = f"  validation {100 * row['validation']:.2f} %" if "validation" in row else ""
+    learned = f"loss {row['loss']:.4f}  accuracy {100 * row['accuracy']:.2f} %{checked}"
+    return f"step {row['step']}/{steps}  {learned}  {pace(row, steps)}"
+
+
+def pace(row: dict[str, Any], steps: int) -> str:
     left = (steps - row["step"]) / row["steps_per_second"] / 60
-    return (
-        f"step {row['step']}/{steps}  loss {row['loss']:.4f}  accuracy {100 * row['accuracy']:.2f} %{checked}  "
-        f"{row['steps_per_second']:.0f} steps/s  {left:.0f} min left"
-    )
+    return f"{row['steps_per_second']:.0f} steps/s  {left:.0f} min left"
 
 
 def _to_stderr(line: str) -> None:

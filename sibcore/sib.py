@@ -106,8 +106,7 @@ class SIB(nn.Module):
 
         noise [K+1, B, k, d] holds a standard normal for every step and one for the final w; None means w = theta.
         """
-        of_class = (support_labels.unsqueeze(1) == torch.arange(self.ways, device=support.device)[:, None]).to(support)
-        prototypes = (of_class @ support) / of_class.sum(-1, keepdim=True)
+        prototypes, of_class = class_means(support, support_labels, self.ways)
         thetas = [prototypes * self.prototype_weight]  # lambda
         if self.transductive:
             features, error_of = query, self.xi.of_cosines(self.scale, self.bias)  # stands for dl/dy^
@@ -164,6 +163,12 @@ class SIB(nn.Module):
 def unit(features: Tensor) -> Tensor:
     """Each feature vector divided by its length."""
     return F.normalize(features, dim=-1)
+
+
+def class_means(support: Tensor, support_labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
+    """support [..., m, d], support_labels [..., m] -> means [..., k, d] and memberships [..., k, m] of 0 and 1."""
+    of_class = (support_labels.unsqueeze(-2) == torch.arange(ways, device=support.device)[:, None]).to(support)
+    return (of_class @ support) / of_class.sum(-1, keepdim=True), of_class
 
 
 def direction_and_norm(w: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,15 +41,18 @@ class Xi(nn.Module):
             self.averages = nn.ModuleList(nn.BatchNorm1d(size, affine=False) for size in sizes[1:-1])
 
     def folded(self, scale: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> list[tuple[Tensor, Tensor]]:
-        """Weights [out, in] and biases [out, 1] for inputs c, with the norms' gains and shifts in the layer after."""
+        """Weights [out, in] and biases [out, 1] for inputs c, with the norms' gains and shifts in the layer after.
+
+        Parameters may have further dimensions in front (see `sibcore.gram`), with scale [..., 1, 1], bias [..., 1].
+        """
         weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
         weights[0] = weights[0] * scale
-        biases[0] = biases[0] + bias * weights[0].sum(1)
+        biases[0] = biases[0] + bias * weights[0].sum(-1)
         if self.normalise != "none":
             for i, (gain, shift) in enumerate(zip(self.gains, self.shifts, strict=True), start=1):
-                biases[i] = biases[i] + weights[i] @ shift
-                weights[i] = weights[i] * gain
-        return [(weight, bias.unsqueeze(1)) for weight, bias in zip(weights, biases, strict=True)]
+                biases[i] = biases[i] + (weights[i] @ shift.unsqueeze(-1)).squeeze(-1)
+                weights[i] = weights[i] * gain.unsqueeze(-2)
+        return [(weight, bias.unsqueeze(-1)) for weight, bias in zip(weights, biases, strict=True)]
 
     def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
         """[B, n, k] -> [B, n, k], of cosines."""

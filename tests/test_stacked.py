@@ -1,0 +1,236 @@
+import copy
+import math
+
+import pytest
+import torch
+
+from sibcore import meta, stacked
+from sibcore.episodes import EpisodeSampler
+from sibcore.meta import Schedule, load_sib
+from sibcore.sib import SIB
+
+CLASSES, PER_CLASS, WAYS, DIM = 8, 20, 3, 10
+ETAS = (0.03, 0.01, 0.001)  # larger ones make training chaotic: rounding errors grow to the size of the parameters
+
+
+def gaussian_bank() -> tuple[torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
+    centres = torch.randn(CLASSES, DIM, generator=g, dtype=torch.float64)
+    return centres[labels] + 1.5 * torch.randn(len(labels), DIM, generator=g, dtype=torch.float64), labels
+
+
+def grid(steps=(2, 2, 2), etas=ETAS, streams=2, **options) -> list[list[SIB]]:
+    """Models that differ in eta, in xi's seed and in lambda's initial weights."""
+    models = [
+        [
+            SIB(WAYS, DIM, K, eta, seed=10 * s + e, **options).double()
+            for e, (K, eta) in enumerate(zip(steps, etas, strict=True))
+        ]
+        for s in range(streams)
+    ]
+    for s, stream in enumerate(models):
+        for e, model in enumerate(stream):
+            g = torch.Generator().manual_seed(10 * s + e)
+            model.prototype_weight.data += 0.2 * torch.randn(DIM, generator=g, dtype=torch.float64)
+    return models
+
+
+def samplers(shots=1, streams=2) -> list[EpisodeSampler]:
+    return [EpisodeSampler(gaussian_bank()[1], WAYS, shots, 4, seed=s) for s in range(streams)]
+
+
+def validation(shots=1):
+    bank, labels = gaussian_bank()
+    return bank, EpisodeSampler(labels, WAYS, shots, 4, seed=99).sample(0, 40)
+
+
+def run(models, folder=None, *, steps=6, shots=1, report=lambda line: None, compile=False):
+    schedule = Schedule(steps=steps, every=2, batch=4, lr=0.01)
+    bank, _ = gaussian_bank()
+    streams = samplers(shots, len(models))
+    options = {"validation": validation(shots), "folder": folder, "report": report, "compile": compile}
+    return stacked.train(models, bank, streams, schedule, **options)
+
+
+def same_parameters(a: SIB, b: SIB) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def without_speed(histories):
+    drop = {"steps_per_second"}
+    return [
+        [[{k: v for k, v in row.items() if k not in drop} for row in one] for one in stream] for stream in histories
+    ]
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+@pytest.mark.parametrize(
+    ("steps", "options"),
+    [
+        ((0, 0, 0), {}),
+        ((1, 1, 1), {"reduction": "mean"}),
+        ((3, 3, 3), {}),
+        ((3, 3, 3), {"normalise": "none"}),
+        ((1, 0, 3), {}),
+        ((0, 0, 0), {"transductive": False}),
+        ((1, 3, 0), {"transductive": False}),
+        ((3, 3, 3), {"transductive": False, "reduction": "mean"}),
+    ],
+)
+def test_training_together_is_training_each_alone(steps, options, shots):
+    together, alone = grid(steps, **options), grid(steps, **options)
+    bank, _ = gaussian_bank()
+    schedule = Schedule(steps=20, every=8, batch=4, lr=0.003)
+    checked = validation(shots)
+    quiet = {"validation": checked, "report": lambda line: None}
+    histories = stacked.train(together, bank, samplers(shots), schedule, **quiet)
+    for s, sampler in enumerate(samplers(shots)):
+        for e, model in enumerate(alone[s]):
+            expected = meta.train(model, bank, sampler, schedule, **quiet)
+            for (name, mine), theirs in zip(together[s][e].named_parameters(), model.parameters(), strict=True):
+                assert torch.allclose(mine, theirs, rtol=0, atol=1e-9), (s, e, name)
+            for row, other in zip(histories[s][e], expected, strict=True):
+                assert row.keys() == other.keys()
+                assert row["step"] == other["step"]
+                assert row["loss"] == pytest.approx(other["loss"], abs=1e-9)
+                for name in ("accuracy", "validation", "interval"):
+                    assert row[name] == pytest.approx(other[name], abs=1e-7)
+
+
+def test_the_models_of_a_stack_learn_something_and_something_else():
+    before, models = grid(), grid()
+    run(models)
+    parameters = [torch.cat([p.flatten() for p in model.parameters()]) for stream in models for model in stream]
+    first = [torch.cat([p.flatten() for p in model.parameters()]) for stream in before for model in stream]
+    moves = torch.stack(parameters) - torch.stack(first)
+    assert torch.pdist(moves).min() > 1e-4
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch):
+    whole, parts = grid((1, 0, 2)), grid((1, 0, 2))
+    histories = run(whole, tmp_path / "whole")
+    original, calls = stacked._train_steps, 0
+
+    def stop_in_the_third_part(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(stacked, "_train_steps", stop_in_the_third_part)
+    with pytest.raises(KeyboardInterrupt):
+        run(parts, tmp_path / "parts")
+    monkeypatch.setattr(stacked, "_train_steps", original)
+    resumed = grid((1, 0, 2))
+    assert without_speed(run(resumed, tmp_path / "parts")) == without_speed(histories)
+    for s in range(2):
+        for e in range(3):
+            assert same_parameters(whole[s][e], resumed[s][e])
+            for name in (meta.LAST, meta.BEST):
+                a, b = (load_sib(tmp_path / folder / f"{s}-{e}" / name)[0] for folder in ("whole", "parts"))
+                assert same_parameters(a, b)
+
+
+def test_a_finished_run_is_loaded_and_not_trained_again(tmp_path, monkeypatch):
+    trained, loaded = grid(), grid()
+    histories = run(trained, tmp_path)
+    monkeypatch.setattr(stacked, "_train_steps", None)
+    assert run(loaded, tmp_path) == histories
+    assert all(same_parameters(a, b) for x, y in zip(trained, loaded, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    run(grid(), tmp_path)
+    with pytest.raises(ValueError, match="belongs to another run: its models is"):
+        run(grid(etas=(0.1, 0.01, 0.001)), tmp_path)
+
+
+def test_the_files_of_a_model_are_those_of_training_it_alone(tmp_path):
+    models, alone = grid((1, 0, 2)), grid((1, 0, 2))
+    run(models, tmp_path / "together", steps=6)
+    bank, _ = gaussian_bank()
+    schedule = Schedule(steps=6, every=2, batch=4, lr=0.01)
+    for s, sampler in enumerate(samplers()):
+        for e, model in enumerate(alone[s]):
+            options = {"validation": validation(), "report": lambda line: None}
+            history = meta.train(model, bank, sampler, schedule, folder=tmp_path / "alone", **options)
+            for name in (meta.LAST, meta.BEST):
+                mine, about = meta.read_tensors(tmp_path / "together" / f"{s}-{e}" / name)
+                theirs, expected = meta.read_tensors(tmp_path / "alone" / name)
+                assert about.keys() == expected.keys()
+                assert all(about[key] == expected[key] for key in ("model", "tasks", "schedule", "data"))
+                assert mine.keys() == theirs.keys()
+                assert all(torch.allclose(mine[key], theirs[key], rtol=0, atol=1e-9) for key in mine)
+            assert len(about["history"]) == len(expected["history"]) <= len(history)
+            for name in (meta.LAST, meta.BEST):
+                (tmp_path / "alone" / name).unlink()
+
+
+def test_best_is_chosen_for_each_model_by_itself(tmp_path, monkeypatch):
+    scores = {0: iter([0.5, 0.9, 0.7]), 1: iter([0.8, 0.2, 0.3])}
+
+    def scripted(stack, *_):
+        return stack.grid(lambda s, e: meta.Evaluation(torch.tensor([next(scores[e])])))
+
+    monkeypatch.setattr(stacked, "evaluate", scripted)
+    run(grid((2, 2), ETAS[:2], streams=1), tmp_path)
+    steps = [load_sib(tmp_path / f"0-{e}" / meta.BEST)[1]["history"][-1]["step"] for e in range(2)]
+    assert steps == [4, 2]
+
+
+@pytest.mark.parametrize("bad", [math.nan, 1e200])
+def test_a_model_that_diverges_leaves_the_others_untouched(bad):
+    lines = []
+    models, clean = grid(), grid()
+    with torch.no_grad():
+        models[0][1].scale.fill_(bad)
+    histories = run(models, report=lines.append)
+    expected = run(clean)
+    for s in range(2):
+        for e in range(3):
+            if (s, e) == (0, 1):
+                assert not math.isfinite(histories[s][e][-1]["loss"])
+            else:
+                assert same_parameters(models[s][e], clean[s][e])
+                assert without_speed([[histories[s][e]]]) == without_speed([[expected[s][e]]])
+    assert "1 of 6 models diverged" in lines[-1]
+    assert "nan" not in lines[-1]
+
+
+def test_stacked_evaluation_is_that_of_each_model(tmp_path):
+    models = grid((3, 0, 1))
+    stack = stacked.Stacked(models)
+    bank, tasks = validation(5)
+    for batch in (7, 32):
+        scores = stacked.evaluate(stack, bank, tasks, batch)
+        for s, e in stack.places():
+            assert torch.equal(scores[s][e].accuracies, meta.evaluate(models[s][e], bank, tasks).accuracies)
+
+
+def test_progress_reaches_a_log_without_a_terminal(capsys):
+    run(grid(), report=None)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert all(word in lines[0] for word in ("step 2/6", "loss", " to ", "accuracy", "validation", "steps/s"))
+
+
+def test_samplers_that_do_not_fit_are_refused():
+    bank, labels = gaussian_bank()
+    models = grid()
+    with pytest.raises(ValueError, match="2 streams of models need as many samplers, got 1"):
+        stacked.train(models, bank, samplers()[:1])
+    other = EpisodeSampler(labels, WAYS, 2, 4, seed=1)
+    with pytest.raises(ValueError, match="samplers may differ in seed only"):
+        stacked.train(models, bank, [samplers()[0], other])
+    with pytest.raises(ValueError, match="draws from 160 rows"):
+        stacked.train(models, bank[:-1], samplers())
+
+
+def test_the_callers_models_are_trained_in_place_and_nothing_else():
+    models = grid()
+    others = copy.deepcopy(models)
+    run(models)
+    assert not same_parameters(models[0][0], others[0][0])
+    assert all(p.grad is None for stream in models for model in stream for p in model.parameters())
