@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sibcore import few_shot, meta, runs
+from sibcore import few_shot, meta, provenance, runs
 from sibcore.device import pick_device
 from sibcore.episodes import Tasks
 from sibcore.features import Features
@@ -21,23 +21,24 @@ BEYOND = 3  # steps taken past the trained K
 BINS = 10  # of confidence
 
 
-def anatomy(p: FewShot, checkpoint: str = "best", **options: object) -> runs.Record:
-    """The record of looking into the SIB that `few_shot.few_shot(p)` trained, on its test tasks.
+def anatomy(trained: runs.Record, **source: object) -> runs.Record:
+    """The record of looking into the SIB of a few-shot run (its best checkpoint), on its test tasks.
 
     metrics: per step k "accuracy/k", "loss/k", "xi_cosine/k" (of xi to dl/dy^, the gradient that it stands for) and
     "calibration_error/k"; arrays: "confidence", "correct", "weight" [K+1+BEYOND, BINS] for reliability diagrams, and
     one task in the plane ("view/queries" [n, 2], "view/labels", "view/theta" [K+1, k, 2], "view/support" [m, 2])
     """
-    trained = few_shot.few_shot(p, **options)
-    origin = few_shot.source(p, **options)
+    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
+    origin = few_shot.source(p, **source)
 
     def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        model, _ = meta.load_sib(trained.folder / few_shot.CHECKPOINTS[checkpoint])
+        model, _ = meta.load_sib(checkpoint)
         bank = origin.banks()["test"]
         tasks = few_shot.tasks(dataclasses.replace(p, test_episodes=min(p.test_episodes, 2000)), bank, "test")
         return look(model.to(pick_device()), bank, tasks.to(pick_device()))
 
-    return runs.compute_or_load("anatomy", p, compute, data=origin.hashes | {"trained": trained.id}, long=True)
+    hashes = origin.hashes | {"trained": provenance.sha256(checkpoint)}
+    return runs.compute_or_load("anatomy", p, compute, data=hashes, long=True)
 
 
 @torch.no_grad()

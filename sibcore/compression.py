@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sibcore import few_shot, meta, pretrain, runs, shipped
+from sibcore import few_shot, meta, pretrain, provenance, runs, shipped
 from sibcore.comparison import paired
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
@@ -14,19 +14,20 @@ from sibcore.features import feature_bank
 from sibcore.few_shot import FewShot
 
 
-def compression(p: FewShot, data: ImageSet, network: Path | None = None) -> runs.Record:
-    """The record of testing the SIB that was trained on shipped features, `few_shot.few_shot(p)`, on both kinds.
+def compression(trained: runs.Record, data: ImageSet, network: Path | None = None) -> runs.Record:
+    """The record of testing the SIB of a few-shot run on shipped features (its best checkpoint) on both kinds.
 
     metrics: accuracies in percent on the same tasks, "exact" and "shipped"; the paired "difference" and its "..._ci95";
     "megabytes" of the file; arrays: queries answered rightly in each task
     """
+    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
     if p.features != "shipped":
         raise ValueError(f"features = {p.features!r}: the effect of compression is that on features='shipped'")
     network = network or few_shot.pretrained(data, backbone=p.backbone).folder / pretrain.BACKBONE
-    trained, origin = few_shot.few_shot(p), few_shot.source(p)
+    origin = few_shot.source(p)
 
     def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        sib = meta.load_sib(trained.folder / meta.BEST)[0].to(pick_device())
+        sib = meta.load_sib(checkpoint)[0].to(pick_device())
         banks = {"exact": feature_bank(network, data, "test"), "shipped": origin.banks()["test"]}
         tasks = few_shot.tasks(p, banks["shipped"], "test").to(pick_device())
         scores = {name: meta.evaluate(sib, bank.features, tasks) for name, bank in banks.items()}
@@ -36,4 +37,5 @@ def compression(p: FewShot, data: ImageSet, network: Path | None = None) -> runs
         metrics |= {"difference": difference.mean, "difference_ci95": difference.ci95}
         return metrics | {"megabytes": shipped.file(p.dataset, p.backbone).stat().st_size / 1e6}, arrays
 
-    return runs.compute_or_load("compression", p, compute, data=origin.hashes | {"trained": trained.id}, long=True)
+    hashes = origin.hashes | {"trained": provenance.sha256(checkpoint)}
+    return runs.compute_or_load("compression", p, compute, data=hashes, long=True)

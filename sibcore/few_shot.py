@@ -41,6 +41,9 @@ class FewShot:
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
     features: Literal["images", "shipped"] = Field("images", description="computed from images, or the project's own")
+    epochs: NonNegative = Field(
+        0, description="of pretraining, of a network from images; 0: as many as its recipe says"
+    )
     views: NonNegative = Field(0, description="augmented views per training image; 0: images as they are")
     ways: Count = Field(5, description="classes of a task, k")
     shots: Count = Field(1, description="labelled images per class")
@@ -76,7 +79,8 @@ def source(p: FewShot, data: ImageSet | None = None, network: Path | None = None
         hashes = {p.dataset: about["data"], "network": about["network"]}
         return Source(hashes, lambda: shipped.load(p.dataset, p.backbone))
     data = data or datasets.load(p.dataset)
-    network = network or pretrained(data, backbone=p.backbone).folder / pretrain.BACKBONE
+    changes = {"epochs": p.epochs} if p.epochs else {}
+    network = network or pretrained(data, backbone=p.backbone, **changes).folder / pretrain.BACKBONE
     hashes = {data.name: data.sha256, "network": provenance.sha256(network)}
     return Source(hashes, lambda: {s: feature_bank(network, data, s, p.views * (s == "train")) for s in SPLITS})
 

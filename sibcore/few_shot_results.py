@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from sibcore import runs
+from sibcore import paper, realism, runs
 from sibcore.baselines import BASELINES
+from sibcore.baselines.literature import LITERATURE
 from sibcore.comparison import Baseline, Score, over_seeds, paired
 from sibcore.few_shot import FewShot
 from sibcore.params import Count, NonNegative, Positive, parameters
@@ -51,6 +52,21 @@ class FewShotNotebook:
             for K in self.K
         ]
 
+    def variant_experiments(self) -> list[FewShot]:
+        """One seed of what the realism study and the search for reasons compare: 1-shot, K = 3, one thing changed."""
+        base = dataclasses.replace(self.experiments()[0], shots=1, K=3)
+        changes: list[dict[str, Any]] = [
+            *({"normalise": name} for name in ("running", "none")),
+            {"equivariant": True},
+            {"alpha": realism.ALPHA},
+            {"reduction": "mean"},
+            {"optimiser": "paper"},
+            {"fidelity": "paper"},
+            {"transductive": False},
+            {"transductive": False, "shots": 5},
+        ]
+        return [dataclasses.replace(base, **change) for change in changes]
+
     def baselines(self) -> list[Baseline]:
         common = dataclasses.replace(self._like(Baseline, "val_episodes"), test_episodes=self.baseline_episodes)
         return [dataclasses.replace(common, method=name, shots=shots) for shots in self.shots for name in BASELINES]
@@ -63,13 +79,13 @@ class FewShotNotebook:
 class Results:
     """The fullest runs there are of one image set and backbone; a list has one record of each seed.
 
-    sib, inductive: by (shots, K), at eta = 1e-3; variants: of K = 3, 1-shot, by what differs from the plain SIB
-    baselines: by (method, shots); realism: by the parameters' hash of the SIB that was tried
+    sib, inductive: by (shots, K), at eta = 1e-3; variants: by (shots, K, what differs from the plain SIB)
+    baselines: by (method, shots); realism: by the id of the run that was tried
     """
 
     sib: Mapping[tuple[int, int], list[Record]]
     inductive: Mapping[tuple[int, int], list[Record]]
-    variants: Mapping[str, list[Record]]
+    variants: Mapping[tuple[int, int, str], list[Record]]
     baselines: Mapping[tuple[str, int], Record]
     realism: Mapping[str, Record]
 
@@ -87,7 +103,7 @@ def gather(dataset: str, backbone: str) -> Results:
     return Results(
         sib=by_shots_and_K(r for r in plain if r.params["transductive"]),
         inductive=by_shots_and_K(r for r in plain if not r.params["transductive"]),
-        variants=_fullest_by(others, lambda p: sib_label(p)),
+        variants=_fullest_by(others, lambda p: (p["shots"], p["K"], sib_label(p))),
         baselines={
             key: records[0] for key, records in _fullest_by(tested, lambda p: (p["method"], p["shots"])).items()
         },
@@ -148,7 +164,7 @@ def sib_label(params: Mapping[str, Any]) -> str:
     """The name of a kind of SIB in tables; the paper's own is plain "SIB"."""
     parts = ["SIB" if params["transductive"] else "inductive SIB"]
     parts += ["equivariant ξ"] * params["equivariant"]
-    shown = ("fidelity", "optimiser", "normalise", "reduction", "alpha", "views", "queries")
+    shown = ("fidelity", "optimiser", "normalise", "reduction", "alpha", "epochs", "views", "queries")
     parts += [f"{name} {params[name]}" for name in shown if params[name] != PLAIN[name]]
     return ", ".join(parts)
 
@@ -254,12 +270,74 @@ def balance_scores(results: Results, K: int = 3) -> pd.DataFrame:
     """Balanced and unbalanced queries, 1-shot: method, balanced, unbalanced and their ..._ci95."""
     names = ("balanced", "unbalanced")
     shown = {BASELINES[name].title: record for (name, shots), record in results.baselines.items() if shots == 1}
-    kinds = {f"SIB, K = {k}": results.sib.get((1, k), []) for k in (0, K)} | dict(results.variants)
+    kinds = {f"SIB, K = {k}": results.sib.get((1, k), []) for k in (0, K)}
+    kinds |= {f"{label}, K = {k}": records for (shots, k, label), records in results.variants.items() if shots == 1}
     for label, records in kinds.items():
         if records and records[0].id in results.realism:
             shown[label] = results.realism[records[0].id]
     keys = [key for name in names for key in (name, f"{name}_ci95")]
     return pd.DataFrame([{"method": name} | {key: r.metrics[key] for key in keys} for name, r in shown.items()])
+
+
+def literature_table(results: Results) -> pd.DataFrame:
+    """Our baselines, 1- and 5-shot, beside what publications print for the same method."""
+    rows = []
+    for name, cls in BASELINES.items():
+        ours = [
+            balanced(results.baselines[name, shots]) if (name, shots) in results.baselines else "" for shots in (1, 5)
+        ]
+        row = {"method": cls.title, "ours, 1-shot": str(ours[0]), "ours, 5-shot": str(ours[1])}
+        for published in LITERATURE.get(name, ()):
+            printed = f"{published.one_shot} / {published.five_shot}"
+            rows.append(row | {"printed, 1 / 5 shots": printed, "on": published.dataset, "network": published.backbone})
+            rows[-1]["read in"] = published.source
+        if name not in LITERATURE:
+            rows.append(row)
+    return pd.DataFrame(rows).fillna("").set_index("method")
+
+
+def variant_scores(results: Results, *options: str, K: int = 3) -> dict[str, Score]:
+    """1-shot scores of K = 0, of SIB, and of its variants whose label begins with one of these options."""
+    scores = {f"SIB, K = {k}": sib_score(results.sib[1, k]) for k in (0, K) if (1, k) in results.sib}
+    for (shots, k, label), records in results.variants.items():
+        if (shots, k) == (1, K) and any(label.startswith(f"SIB, {option}") for option in options):
+            scores[label] = sib_score(records)
+    return scores
+
+
+def order_scores(results: Results, K: int = 3) -> dict[str, Score]:
+    """1-shot scores of one order of the classes, of probabilities averaged over orders, and of an equivariant xi."""
+    scores = variant_scores(results, "equivariant ξ", K=K)
+    for record in results.sib.get((1, K), [])[:1]:
+        if record.id in results.realism:
+            metrics = results.realism[record.id].metrics
+            scores["averaged over ten orders"] = Score(metrics["averaged"], metrics["averaged_ci95"])
+    return scores
+
+
+def order_table(results: Results) -> pd.DataFrame:
+    """How much the order of the classes matters to each SIB that was tried: accuracies, and answers that change."""
+    names = ["orders/lowest", "orders/highest", "averaged", "orders/changed"]
+    rows = {}
+    for record in results.realism.values():
+        if names[0] in record.metrics:
+            p = record.params
+            label = f"{p['shots']}-shot, {sib_label(p)}, K = {p['K']}"
+            rows[label] = {name: record.metrics[name] for name in names}
+    return pd.DataFrame(rows, index=names).T.round(2)
+
+
+def reasons(results: Results, K: int = 3) -> dict[str, Score]:
+    """1-shot scores of the paper's SIB, of ours, and of ours with one thing changed."""
+    printed = paper.few_shot().query(
+        "dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1 and method == 'SIB'"
+    )
+    scores = {f"paper, K = {row.K}": Score(row.value, row.ci95) for row in printed.itertuples() if row.K in (0, K)}
+    scores |= {f"ours, K = {k}": sib_score(results.sib[1, k]) for k in (0, K) if (1, k) in results.sib}
+    for (shots, k, label), records in results.variants.items():
+        if shots == 1 and not label.startswith(("SIB, equivariant", "SIB, alpha", "inductive")):
+            scores[f"{label.removeprefix('SIB, ')}, K = {k}"] = sib_score(records)
+    return scores
 
 
 def _row(p: Mapping[str, Any], score: Score, records: Sequence[Record]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sibcore import few_shot, meta, runs
+from sibcore import few_shot, meta, provenance, runs
 from sibcore.device import pick_device
 from sibcore.few_shot import FewShot
 from sibcore.sib import SIB
@@ -47,20 +47,20 @@ def random_orders(count: int, ways: int, seed: int = 0) -> Tensor:
     return torch.stack([torch.arange(ways)] + [torch.randperm(ways, generator=generator) for _ in range(count - 1)])
 
 
-def realism(p: FewShot, **options: object) -> runs.Record:
-    """The record of trying the SIB that `few_shot.few_shot(p)` trained (its best checkpoint) on less kind tasks.
+def realism(trained: runs.Record, **source: object) -> runs.Record:
+    """The record of trying the SIB of a few-shot run (its best checkpoint) on less kind tasks.
 
     metrics: accuracies in percent, "balanced" and "unbalanced" (Dirichlet), each with "..._ci95"; under several orders
     of the classes: "orders/lowest", "orders/highest", "orders/averaged" (of their averaged probabilities), and
     "orders/changed", the percentage of queries whose answer depends on the order
     arrays: queries answered rightly in each task, "balanced", "unbalanced", "averaged", and "orders" [P, N]
     """
-    trained = few_shot.few_shot(p, **options)
-    origin = few_shot.source(p, **options)
+    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
+    origin = few_shot.source(p, **source)
 
     def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         device = pick_device()
-        sib = meta.load_sib(trained.folder / meta.BEST)[0].to(device)
+        sib = meta.load_sib(checkpoint)[0].to(device)
         bank = origin.banks()["test"]
         balanced, unbalanced = (few_shot.tasks(p, bank, "test", alpha).to(device) for alpha in (None, ALPHA))
         scores = {
@@ -79,7 +79,8 @@ def realism(p: FewShot, **options: object) -> runs.Record:
             arrays[name] = score.right(p.ways * p.queries)
         return metrics, arrays
 
-    return runs.compute_or_load("realism", p, compute, data=origin.hashes | {"trained": trained.id}, long=True)
+    hashes = origin.hashes | {"trained": provenance.sha256(checkpoint)}
+    return runs.compute_or_load("realism", p, compute, data=hashes, long=True)
 
 
 def _orders(

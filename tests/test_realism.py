@@ -61,8 +61,8 @@ def test_the_record_of_a_trained_sib(tmp_path, monkeypatch):
     f = feature_network("conv4-64", glyphs.images.shape[1], (0.5,) * 3, (0.25,) * 3)
     save_network(network, f, {"backbone": "conv4-64", "image_size": glyphs.images.shape[1]})
     p = FewShot(dataset="glyphs", K=1, queries=5, steps=20, val_episodes=20, test_episodes=50)
-    record = realism.realism(p, data=glyphs, network=network)
     trained = few_shot.few_shot(p, glyphs, network)
+    record = realism.realism(trained, data=glyphs, network=network)
     assert record.metrics["balanced"] == pytest.approx(trained.metrics["best/1shot"])
     assert (record.arrays["orders"][0] == record.arrays["balanced"]).all()
     assert record.metrics["orders/lowest"] <= record.metrics["balanced"] <= record.metrics["orders/highest"]
