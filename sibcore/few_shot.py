@@ -59,6 +59,7 @@ class FewShot:
     equivariant: bool = Field(False, description="True: a xi that treats all classes alike")
     steps: Count = Field(40_000, description="meta-training steps")
     batch: Count = Field(8, description="tasks per step")
+    lr: Positive = Field(1e-3, description="learning rate of the outer loop; the release ties eta to it")
     val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
     test_episodes: Count = Field(5000, description="tasks of test classes")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
@@ -177,7 +178,7 @@ def untrained(p: FewShot, dim: int) -> SIB:
 
 
 def schedule(p: FewShot) -> meta.Schedule:
-    return dataclasses.replace(meta.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch)
+    return dataclasses.replace(meta.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
 
 
 def _meta_train(p: FewShot, folder: Path, banks: Mapping[str, Features]) -> list[dict[str, Any]]:

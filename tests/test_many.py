@@ -31,7 +31,7 @@ def test_what_differs_in_K_eta_and_seed_shares_a_block():
 
 
 def test_other_differences_and_uneven_seeds_make_blocks_of_their_own():
-    settings = variants(shots=[1, 5], K=[1, 3]) + [dataclasses.replace(SMALL, K=3, seed=1)]
+    settings = [*variants(shots=[1, 5], K=[1, 3]), dataclasses.replace(SMALL, K=3, seed=1)]
     found = many.blocks(settings)
     assert sorted([[(p.shots, p.K, p.seed) for p in stream] for stream in block] for block in found) == [
         [[(1, 1, 0), (1, 3, 0)]],
