@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import few_shot_records
 import matplotlib as mpl
 import pandas as pd
 import pytest
@@ -9,11 +10,10 @@ import torch
 from few_shot_records import sib
 from matplotlib import pyplot as plt
 
-from sibcore import ablation_figures, anatomy, few_shot_figures, paper, runs
+from sibcore import ablation_figures, anatomy, few_shot_figures, paper
 from sibcore.comparison import Score
 from sibcore.episodes import EpisodeSampler
 from sibcore.features import Features
-from sibcore.few_shot import FewShot
 from sibcore.sib import SIB
 
 mpl.use("agg")
@@ -36,8 +36,7 @@ def inside():
     features = torch.randn(160, 6, generator=torch.Generator().manual_seed(0))
     bank = Features(features + 2 * torch.eye(8, 6)[labels], torch.empty(0), labels, tuple("abcdefgh"), "")
     tasks = EpisodeSampler(labels, 5, 1, 5, seed=0).sample(0, 120)
-    look = anatomy.look(SIB(5, 6, 3, 0.05), bank, tasks)
-    return runs.compute_or_load("anatomy", FewShot(), lambda p, folder: look, long=True)
+    return few_shot_records.anatomy(*anatomy.look(SIB(5, 6, 3, 0.05), bank, tasks))
 
 
 def labelled(figure) -> bool:
