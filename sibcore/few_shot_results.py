@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from sibcore import paper, realism, runs
+from sibcore import paper, realism, runs, shipped
 from sibcore.baselines import BASELINES
 from sibcore.comparison import Baseline, Score, over_seeds, paired
 from sibcore.few_shot import FewShot
@@ -26,9 +26,11 @@ VARIABLES += ("test_episodes", "seed")  # what runs of the paper's own SIB, indu
 class FewShotNotebook:
     """Notebook 03."""
 
-    dataset: str = Field("cifar-fs", description="name of the image set")
-    backbone: str = Field("conv4-64", description="feature network")
-    features: Literal["images", "shipped"] = Field("shipped", description="computed from images, or the project's own")
+    datasets: list[str] = Field(["cifar-fs"], min_length=1, description="names of image sets; figures show the first")
+    backbones: list[str] = Field(["conv4-64"], min_length=1, description="feature networks; figures show the first")
+    features: Literal["images", "shipped"] = Field(
+        "shipped", description="from images, or the project's where it has them"
+    )
     shots: list[Count] = Field([1, 5], min_length=1, description="labelled images per class, one experiment each")
     K: list[NonNegative] = Field([0, 3], min_length=1, description="synthetic gradient steps, one experiment each")
     eta: Positive = Field(1e-3, description="step size of the inner update")
@@ -42,9 +44,10 @@ class FewShotNotebook:
 
     def experiments(self) -> list[FewShot]:
         """All meta-trainings, seed after seed."""
-        common = self._like(FewShot, "eta", "steps", "val_episodes", "test_episodes")
+        common = FewShot(**{name: getattr(self, name) for name in ("eta", "steps", "val_episodes", "test_episodes")})
         return [
-            dataclasses.replace(common, shots=shots, K=K, seed=seed)
+            dataclasses.replace(common, **origin, shots=shots, K=K, seed=seed)
+            for origin in self.origins()
             for seed in range(self.seed, self.seed + self.seeds)
             for shots in self.shots
             for K in self.K
@@ -66,11 +69,25 @@ class FewShotNotebook:
         return [dataclasses.replace(base, **change) for change in changes]
 
     def baselines(self) -> list[Baseline]:
-        common = dataclasses.replace(self._like(Baseline, "val_episodes"), test_episodes=self.baseline_episodes)
-        return [dataclasses.replace(common, method=name, shots=shots) for shots in self.shots for name in BASELINES]
+        """All methods on the tasks of all experiments."""
+        common = Baseline(val_episodes=self.val_episodes, test_episodes=self.baseline_episodes)
+        return [
+            dataclasses.replace(common, **origin, method=name, shots=shots)
+            for origin in self.origins()
+            for shots in self.shots
+            for name in BASELINES
+        ]
 
-    def _like(self, cls: type, *names: str) -> Any:
-        return cls(**{name: getattr(self, name) for name in ("dataset", "backbone", "features", *names)})
+    def origins(self) -> list[dict[str, str]]:
+        """Every image set under every backbone, and where its features come from."""
+        return [
+            {"dataset": dataset, "backbone": backbone, "features": self._features(dataset, backbone)}
+            for dataset in self.datasets
+            for backbone in self.backbones
+        ]
+
+    def _features(self, dataset: str, backbone: str) -> str:
+        return self.features if shipped.file(dataset, backbone).is_file() else "images"
 
 
 @dataclasses.dataclass(frozen=True)

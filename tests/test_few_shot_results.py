@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from few_shot_records import FULL, QUICK, baseline, realism, sib
 
-from sibcore import few_shot_results, runs
+from sibcore import few_shot_results, runs, shipped
 from sibcore.few_shot import FewShot
 from sibcore.few_shot_results import FewShotNotebook, gather
 
@@ -22,8 +22,19 @@ def test_the_notebook_asks_for_every_combination_of_shots_K_and_seeds():
     p = FewShotNotebook(shots=[1, 5], K=[0, 3], seeds=2, seed=4, steps=10)
     found = {(e.seed, e.shots, e.K) for e in p.experiments()}
     assert found == {(seed, shots, K) for seed in (4, 5) for shots in (1, 5) for K in (0, 3)}
-    assert all((e.steps, e.features, e.eta) == (10, "shipped", 1e-3) for e in p.experiments())
+    assert all((e.steps, e.features, e.eta) == (10, "images", 1e-3) for e in p.experiments())
     assert {(b.method, b.shots) for b in p.baselines()} >= {("pt-map", 1), ("pt-map", 5)}
+
+
+def test_shipped_features_are_asked_for_only_where_they_are():
+    p = FewShotNotebook(datasets=["cifar-fs", "mini-imagenet"], backbones=["conv4-64", "wrn-28-10"])
+    assert {e.features for e in p.experiments()} == {"images"}, "nothing comes with an empty home"
+    place = shipped.file("cifar-fs", "conv4-64")
+    place.parent.mkdir(parents=True)
+    place.touch()
+    found = {(e.dataset, e.backbone): e.features for e in p.experiments()}
+    assert [key for key, value in found.items() if value == "shipped"] == [("cifar-fs", "conv4-64")]
+    assert len(found) == 4
 
 
 def test_variants_change_one_thing_each():
