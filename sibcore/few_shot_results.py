@@ -17,6 +17,7 @@ from sibcore.params import Count, NonNegative, Positive, parameters
 from sibcore.runs import Record
 
 FULL = 40_000  # steps of the paper's protocol
+SHORT = 12  # epochs of a pretraining that leaves K = 0 about where the paper has it
 PLAIN = runs.as_dict(FewShot())
 VARIABLES = ("dataset", "backbone", "features", "shots", "K", "eta", "transductive", "steps", "val_episodes")
 VARIABLES += ("test_episodes", "seed")  # what runs of the paper's own SIB, inductive or not, may differ in
@@ -39,7 +40,7 @@ class FewShotNotebook:
     val_episodes: Count = Field(200, description="tasks of validation classes")
     test_episodes: Count = Field(1000, description="tasks of test classes")
     baseline_episodes: Count = Field(500, description="tasks of test classes on which baselines are tested")
-    variants: bool = Field(False, description="train the variants of the realism study too")
+    studies: bool = Field(False, description="also what takes long: variants of SIB, the effect of compression")
     seed: NonNegative = Field(0, description="the first of the seeds")
 
     def experiments(self) -> list[FewShot]:
@@ -67,6 +68,14 @@ class FewShotNotebook:
             {"transductive": False, "shots": 5},
         ]
         return [dataclasses.replace(base, **change) for change in changes]
+
+    def image_experiments(self) -> list[FewShot]:
+        """What the search for reasons compares and only images can give: augmented views, a shorter pretraining."""
+        base = dataclasses.replace(self.experiments()[0], features="images", shots=1, K=3)
+        return [
+            dataclasses.replace(base, **change)
+            for change in ({"views": 4}, {"epochs": SHORT}, {"epochs": SHORT, "K": 0})
+        ]
 
     def baselines(self) -> list[Baseline]:
         """All methods on the tasks of all experiments."""
