@@ -1,4 +1,4 @@
-"""The parts of notebook 03 that need images: the effect of compression, JPEG, augmentation and a shorter pretraining."""
+"""The parts of notebook 03 that need images: compression, JPEG, augmented views and a shorter pretraining."""
 
 from __future__ import annotations
 
