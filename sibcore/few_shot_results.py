@@ -120,10 +120,10 @@ class Results:
 
 def gather(dataset: str, backbone: str) -> Results:
     """From the project's own runs and those made here."""
-    here = [r for r in runs.published("few_shot") if (r.params["dataset"], r.params["backbone"]) == (dataset, backbone)]
+    here = [r for r in runs.published("few_shot") if _is_of(r, dataset, backbone)]
     plain = [r for r in here if is_plain(r.params) and (r.params["eta"] == 1e-3 or r.params["K"] == 0)]
     others = [r for r in here if not is_plain(r.params)]
-    tested = [r for r in runs.published("baseline") if r.params["backbone"] == backbone]
+    tested = [r for r in runs.published("baseline") if _is_of(r, dataset, backbone)]
     return Results(
         sib=by_shots_and_K(r for r in plain if r.params["transductive"]),
         inductive=by_shots_and_K(r for r in plain if not r.params["transductive"]),
@@ -131,8 +131,12 @@ def gather(dataset: str, backbone: str) -> Results:
         baselines={
             key: records[0] for key, records in _fullest_by(tested, lambda p: (p["method"], p["shots"])).items()
         },
-        realism={run_of(r): r for r in runs.published("realism")},
+        realism={run_of(r): r for r in runs.published("realism") if _is_of(r, dataset, backbone)},
     )
+
+
+def _is_of(record: Record, dataset: str, backbone: str) -> bool:
+    return (record.params["dataset"], record.params["backbone"]) == (dataset, backbone)
 
 
 def by_shots_and_K(records: Iterable[Record]) -> dict[tuple[int, int], list[Record]]:
