@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from sibcore import paths
+from sibcore.sweep import cli as sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,7 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
     few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
     few.set_defaults(call=_few_shot)
 
-    options = parser.parse_args(arguments)
+    sweep.add_parser(commands)
+
+    options = parser.parse_args(sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
     try:
         return options.call(options)
     except ValueError as error:
