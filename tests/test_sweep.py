@@ -16,7 +16,7 @@ import tiny_notebooks as tiny
 from filelock import Timeout
 
 from sibcore import __main__, paths
-from sibcore.sweep import attempt, grid
+from sibcore.sweep import attempt, grid, plan
 from sibcore.sweep.point import Point, read_executed, read_result
 
 BEHAVE = """
@@ -50,8 +50,7 @@ def table(name: str = "tiny") -> pd.DataFrame:
 
 
 def test_points_that_crash_or_lose_their_kernel_are_recorded_while_the_rest_go_on(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(attempt, "cores", lambda: 6)
-    monkeypatch.setattr("sibcore.sweep.plan.cores", lambda: 6)
+    monkeypatch.setattr(plan, "cores", lambda: 6)
     notebook = tiny.write(tmp_path, tiny.COUNT, BEHAVE, tiny.RECORD)
     tiny.record_of(1)
     assert sweep(notebook, "-g", "mode=plain,crash,die", "-j", 2) == 1
@@ -66,7 +65,7 @@ def test_points_that_crash_or_lose_their_kernel_are_recorded_while_the_rest_go_o
     (plotted,) = folder().glob("figures/*/plot.txt")
     assert plotted.read_text() == "3"  # six cores, two at a time
     assert not (paths.output() / "figures").exists()
-    assert not list((folder() / ".running").glob("*.ipynb"))
+    assert not list((folder() / ".running").rglob("*.ipynb"))
 
     (tmp_path / "mended").touch()
     assert sweep(notebook, "-g", "mode=plain,crash,die") == 1
@@ -80,9 +79,9 @@ def test_points_that_crash_or_lose_their_kernel_are_recorded_while_the_rest_go_o
 def test_a_sweep_killed_half_way_goes_on_where_it_was_and_computes_no_finished_point_again(tmp_path):
     gate = 'from pathlib import Path\nimport time\nwhile a > 1 and not Path({folder!r}, "go").exists(): time.sleep(0.1)'
     notebook = tiny.write(tmp_path, tiny.COUNT, gate, tiny.RECORD)
-    for a in range(1, 6):
+    for a in (1, 2, 3):
         tiny.record_of(a)
-    arguments = [notebook, "-g", "a=1:6", "-j", "2"]
+    arguments = [notebook, "-g", "a=1:4", "-j", "2"]
     log = tmp_path / "log"
     with log.open("w") as file:
         killed = subprocess.Popen([sys.executable, "-m", "sibcore", "sweep", *map(str, arguments)], stdout=file)
@@ -95,15 +94,15 @@ def test_a_sweep_killed_half_way_goes_on_where_it_was_and_computes_no_finished_p
     lines = (line.split() for line in (tmp_path / "executed").read_text().splitlines())
     assert {int(pid) for a, pid in lines if a != "1"} <= {child.pid for child in children}, "kernels are among them"
     assert psutil.wait_procs(children, timeout=30)[1] == [], "all that it started ends with it"
-    assert "done 1/5, running 2" in log.read_text()
+    assert "done 1/3, running 2" in log.read_text()
     assert sorted(read_result(path).parameters["a"] for path in folder().glob("*.json")) == [1]
 
     (tmp_path / "go").touch()
     assert sweep(*arguments) == 0
     rows = table()
-    assert sorted(rows["a"]) == [1, 2, 3, 4, 5]
+    assert sorted(rows["a"]) == [1, 2, 3]
     assert (rows["double"] == 2.0 * rows["a"]).all()
-    assert sorted(tiny.executed(tmp_path)) == ["1", "2", "2", "3", "3", "4", "5"]
+    assert sorted(tiny.executed(tmp_path)) == ["1", "2", "2", "3", "3"]
 
 
 def hanging(tmp_path) -> attempt.Attempt:
@@ -134,7 +133,7 @@ def test_a_stopped_point_leaves_no_result_and_another_process_cannot_execute_it_
     started.stop()
     tiny.until(lambda: not kernel_lives(tmp_path), 5)
     assert [path.name for path in folder().glob("*.json")] == []
-    assert list((folder() / ".running").glob("*/")) == []
+    assert [path for path in (folder() / ".running").iterdir() if path.is_dir()] == []
 
 
 def test_a_dry_run_and_a_misspelt_parameter_run_nothing(tmp_path, capsys):

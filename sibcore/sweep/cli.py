@@ -42,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--timeout", type=seconds, metavar="TIME", help="of a point: 90, 30m, 2h; it then counts as failed"
     )
     run.add_argument("--retry-failed", action="store_true", help="run failed points again")
-    run.add_argument("--redo", action="store_true", help="run all points again, also those that are done")
+    run.add_argument("--redo", action="store_true", help="execute all points again; valid run records are still loaded")
     run.add_argument("--dry-run", action="store_true", help="list the points and what would be done; run nothing")
     run.add_argument("--dask", metavar="ADDRESS", help="tcp://host:8786, or local: run the points on a Dask cluster")
     run.set_defaults(call=_run)

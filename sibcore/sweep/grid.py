@@ -156,7 +156,10 @@ def _checked_with(cells: list) -> type | None:
     for cell in cells:
         if cell.cell_type != "code" or "check(" not in cell.source:
             continue
-        nodes = list(ast.walk(ast.parse(cell.source)))
+        try:
+            nodes = list(ast.walk(ast.parse(cell.source)))
+        except SyntaxError:  # a magic; the notebook itself will check
+            continue
         homes = {
             a.asname or a.name: (n.module, a.name) for n in nodes if isinstance(n, ast.ImportFrom) for a in n.names
         }

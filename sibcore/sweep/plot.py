@@ -28,7 +28,7 @@ def plot(table: pd.DataFrame, x: str, y: str, **facets: str | None) -> sns.Facet
     facets = {place: tables.column(table, name) for place, name in facets.items() if name}
     if not pd.api.types.is_numeric_dtype(table[y]):
         raise ValueError(f"{y} is not a number, so it cannot be drawn")
-    data = table.dropna(subset=[y]).sort_values(x)
+    data = table[table["point_status"] == "done"].dropna(subset=[y]).sort_values(x)
     if data.empty:
         raise ValueError(f"no finished point has a value of {y}")
     over = [name for name in tables.varied(data) if name not in (x, *facets.values())]

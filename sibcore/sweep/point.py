@@ -37,7 +37,7 @@ class Point:
     @property
     def name(self) -> str:
         """What varies, readable, and a hash of everything; at most 80 characters."""
-        shown = "_".join(f"{name}={self.given[name]}" for name in self.varied)
+        shown = "_".join(f"{name}={self.given[name]}" for name in self.varied) or "point"
         return f"{re.sub(r'[^A-Za-z0-9.=_+-]+', '-', shown)[:71].lstrip('.')}-{self.key}"
 
     def files(self, output: Path) -> Files:
