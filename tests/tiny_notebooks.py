@@ -67,7 +67,7 @@ def record_of(a: int) -> None:
     (folder / runs.DONE).write_text(json.dumps({f.name: provenance.sha256(f) for f in folder.iterdir()}))
 
 
-def until(condition, seconds: float = 90.0):
+def until(condition, seconds: float = 300.0):
     """Wait for `condition()` to hold; its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):
