@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from sibcore import paths
+from sibcore.sweep import cli as sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,7 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
     ship.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
     ship.set_defaults(call=_ship)
 
-    options = parser.parse_args(arguments)
+    sweep.add_parser(commands)
+
+    options = parser.parse_args(sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
     try:
         return options.call(options)
     except ValueError as error:

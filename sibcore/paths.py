@@ -36,7 +36,9 @@ def results() -> Path:
 
 
 def figures() -> Path:
-    return output() / "figures"
+    """`SIB_FIGURES` if set (the points of a sweep draw apart from each other), else `figures` under `output()`."""
+    folder = os.environ.get("SIB_FIGURES")
+    return Path(folder).expanduser().resolve() if folder else output() / "figures"
 
 
 def relative(path: Path) -> str:

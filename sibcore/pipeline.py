@@ -27,6 +27,7 @@ from papermill.engines import NBClientEngine, papermill_engines
 
 from sibcore import manifest, paths, provenance
 from sibcore.runs import write_atomically
+from sibcore.sweep.child import what_failed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,10 +163,8 @@ def _run(job: Job, recompute: bool) -> Outcome:
                 stdout_file=_Indented(sys.stdout),
                 stderr_file=_Indented(sys.stderr),
             )
-    except papermill.PapermillExecutionError as failure:
-        error = f"in cell {failure.cell_index + 1}: {_plain(failure.ename)}: {_plain(failure.evalue)}"
-    except Exception as failure:  # a dead kernel, a missing kernel, a full disk: the others still get their turn
-        error = f"{type(failure).__name__}: {_plain(str(failure))}"
+    except Exception as failure:  # a cell, a dead or missing kernel, a full disk: the others still get their turn
+        error = what_failed(failure)
     seconds = round(time.perf_counter() - started, 1)
     products = list({(line["kind"], line["path"]): line for line in manifest.read(told)}.values())
     told.unlink(missing_ok=True)
@@ -234,10 +233,6 @@ def _data_changed(entry: dict[str, Any]) -> bool:
 
 def _without_magics(code: str) -> str:
     return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in code.splitlines())
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", text).strip()
 
 
 def _say(text: str) -> None:

@@ -37,6 +37,7 @@ from sibcore import manifest, paths, provenance
 
 DONE = "done"
 ARRAYS = "arrays.safetensors"
+SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|loaded)\b"  # how a run is named on stderr, for readers of the text
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
 
 
@@ -86,6 +87,8 @@ def compute_or_load(
         if reason:
             _say(f"{folder.name}: computing ({reason})")
             _compute(folder, params, functools.partial(compute, folder=folder) if long else compute, expected)
+        else:
+            _say(f"{folder.name}: loaded")
         record = load(folder)
     manifest.note("run", folder, how="computed" if reason else "loaded")
     return record

@@ -1,0 +1,59 @@
+"""What does a second process gain in a sweep, and what does each point cost besides its notebook?
+
+    python benchmarks/sweep_overlap.py [--points 6] [--epochs 150]
+
+Notebook 02 is swept over seeds, once with one process and once with two, each into an empty scratch folder and with
+one thread a point, so that the second process is the only difference. The ratio is that of the wall times of the whole
+commands. The overhead is a point's time beyond that of its cells: starting papermill and the kernel, and ending them.
+The machine should have nothing else to do. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sibcore import paths
+from sibcore.sweep.point import Result, read_results
+
+NOTEBOOK = "02_spinning_lines"
+TARGETS = {"ratio": 0.6, "overhead_seconds": 4.0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--points", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=150)
+    options = parser.parse_args()
+
+    one, results = sweep(1, options.points, options.epochs)
+    two, results_of_two = sweep(2, options.points, options.epochs)
+    overheads = [result.seconds - result.cell_seconds for result in results + results_of_two]
+    measured = {"ratio": two / one, "overhead_seconds": statistics.median(overheads)}
+    print(f"{options.points} points: {one:.1f} s with one process, {two:.1f} s with two, load {os.getloadavg()[0]:.1f}")
+    print(f"cells of a point: {statistics.median(r.cell_seconds for r in results):.1f} s in the median, one process")
+    for name, value in measured.items():
+        print(f"{name:<20} {value:6.2f}   (at most {TARGETS[name]})")
+    print(json.dumps({name: round(value, 3) for name, value in measured.items()}))
+
+
+def sweep(processes: int, points: int, epochs: int) -> tuple[float, list[Result]]:
+    """Wall seconds of one sweep from nothing, and its results."""
+    notebook = paths.notebooks() / f"{NOTEBOOK}.ipynb"
+    command = [sys.executable, "-m", "sibcore", "sweep", str(notebook), "-g", f"seed=0:{points}"]
+    command += ["-p", "epochs", str(epochs), "-j", str(processes), "--threads", "1"]
+    with tempfile.TemporaryDirectory() as scratch:
+        start = time.perf_counter()
+        subprocess.run(command, env=os.environ | {"SIB_OUTPUT": scratch}, check=True)
+        return time.perf_counter() - start, read_results(Path(scratch) / "results" / "sweeps" / NOTEBOOK)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Tiny notebooks for the tests of sweeps: a parameters cell, and whatever a test needs to happen."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+
+from sibcore import paths
+
+KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+PARAMETERS = 'a = 1\neta = 1e-3\nmode = "plain"'
+
+# A line in `executed` for each time a point got that far.
+COUNT = """
+import os
+with open({folder!r} + "/executed", "a") as file:
+    file.write(f"{a} {os.getpid()}\\n")
+"""
+
+# A run record without importing torch, which takes longer than all the rest of such a notebook.
+RECORD = """
+from sibcore import manifest, paths
+manifest.note("run", paths.results() / "runs" / f"tiny-{a:012x}")
+"""
+
+# The real thing.
+COMPUTE = """
+from sibcore import runs
+def compute(params):
+    with open({folder!r} + "/computed", "a") as file:
+        file.write(f"{params['a']}\\n")
+    return {"double": 2.0 * params["a"]}, {}
+compute.__module__ = "sibcore.bayes"
+record = runs.compute_or_load("tiny", {"a": a}, compute)
+"""
+
+
+def write(folder: Path, *cells: str, name: str = "tiny", parameters: str = PARAMETERS) -> Path:
+    """A notebook in `folder`; `{folder!r}` in a cell stands for that folder."""
+    content = [new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+    content += [new_code_cell(cell.replace("{folder!r}", repr(str(folder)))) for cell in cells]
+    path = folder / f"{name}.ipynb"
+    nbformat.write(new_notebook(cells=content, metadata=KERNEL), path)
+    return path
+
+
+def executed(folder: Path) -> list[str]:
+    """Which values of `a` were executed, in order."""
+    file = folder / "executed"
+    return [line.split()[0] for line in file.read_text().splitlines()] if file.is_file() else []
+
+
+def record_of(a: int) -> None:
+    """The run record that `RECORD` names, made beforehand."""
+    from sibcore import provenance, runs
+
+    folder = paths.results() / "runs" / f"tiny-{a:012x}"
+    folder.mkdir(parents=True)
+    (folder / "params.json").write_text(json.dumps({"a": a}))
+    (folder / "metrics.json").write_text(json.dumps({"double": 2.0 * a, "curve": [1, 2]}))
+    (folder / "provenance.json").write_text("{}")
+    (folder / runs.ARRAYS).write_bytes(runs.serialize_arrays({}))
+    (folder / runs.DONE).write_text(json.dumps({f.name: provenance.sha256(f) for f in folder.iterdir()}))
+
+
+def until(condition, seconds: float = 300.0):
+    """Wait for `condition()` to hold; its value."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return value
