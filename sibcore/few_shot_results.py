@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +13,7 @@ from sibcore import paper, realism, runs, shipped
 from sibcore.baselines import BASELINES
 from sibcore.comparison import Baseline, Score, over_seeds, paired
 from sibcore.few_shot import FewShot
-from sibcore.params import Count, NonNegative, Positive, parameters
+from sibcore.params import Count, NonNegative, Positive, one_or_several, parameters
 from sibcore.runs import Record
 
 FULL = 40_000  # steps of the paper's protocol
@@ -27,13 +27,21 @@ VARIABLES += ("test_episodes", "seed")  # what runs of the paper's own SIB, indu
 class FewShotNotebook:
     """Notebook 03."""
 
-    datasets: list[str] = Field(["cifar-fs"], min_length=1, description="names of image sets; figures show the first")
-    backbones: list[str] = Field(["conv4-64"], min_length=1, description="feature networks; figures show the first")
+    datasets: Annotated[list[str], one_or_several] = Field(
+        ["cifar-fs"], min_length=1, description="names of image sets; figures show the first"
+    )
+    backbones: Annotated[list[str], one_or_several] = Field(
+        ["conv4-64"], min_length=1, description="feature networks; figures show the first"
+    )
     features: Literal["images", "shipped"] = Field(
         "shipped", description="from images, or the project's where it has them"
     )
-    shots: list[Count] = Field([1, 5], min_length=1, description="labelled images per class, one experiment each")
-    K: list[NonNegative] = Field([0, 3], min_length=1, description="synthetic gradient steps, one experiment each")
+    shots: Annotated[list[Count], one_or_several] = Field(
+        [1, 5], min_length=1, description="labelled images per class, one experiment each"
+    )
+    K: Annotated[list[NonNegative], one_or_several] = Field(
+        [0, 3], min_length=1, description="synthetic gradient steps, one experiment each"
+    )
     eta: Positive = Field(1e-3, description="step size of the inner update")
     steps: Count = Field(2000, description="meta-training steps")
     seeds: Count = Field(1, description="meta-trainings of each experiment")

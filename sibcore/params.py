@@ -13,7 +13,7 @@ import dataclasses
 from types import FunctionType, ModuleType
 from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ parameters = dataclass(
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
+# `list[T]` with this may also be given as a single T, so that a sweep can go over it one value a point
+one_or_several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 
 IPYTHON_NAMES = {"In", "Out", "get_ipython", "exit", "quit", "open"}
 CHECKED = "_sibcore_checked"
@@ -91,6 +93,8 @@ def _names_in_parameter_cells(history: list[str], fields: set[str]) -> set[str]:
 def _allowed(schema: dict) -> str:
     if "enum" in schema:
         return " | ".join(map(repr, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"one or several of: {_allowed(schema['items'])}"
     kind = {"integer": "whole number", "number": "number", "string": "text", "boolean": "True | False"}
     text = kind.get(schema.get("type", ""), schema.get("type", "any"))
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}

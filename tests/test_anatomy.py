@@ -35,7 +35,7 @@ def test_accuracy_loss_calibration_and_xi_by_brute_force(world):
         same.load_state_dict(model.state_dict())
         support, query = bank.features[tasks.support], bank.features[tasks.query]
         logits = same(support, tasks.support_labels, query)
-        probability, answer = logits.softmax(-1).max(-1)
+        probability, answer = logits.detach().softmax(-1).max(-1)
         right = answer == tasks.query_labels
         assert metrics[f"accuracy/{k}"] == pytest.approx(right.double().mean().item())
         flat = zip(logits.detach().softmax(-1).view(-1, 5), tasks.query_labels.view(-1), strict=True)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
 
-from sibcore.params import Count, NonNegative, ParameterError, Positive, check, parameters
+from sibcore.params import Count, NonNegative, ParameterError, Positive, check, one_or_several, parameters
 
 
 @parameters
@@ -99,3 +99,16 @@ def test_a_misspelling_in_an_edited_parameters_cell_is_seen_when_the_check_runs_
     namespace["In"].append("Kk = 5\nn = 8")
     with pytest.raises(ParameterError, match="Kk: there is no such parameter"):
         check(Example, namespace)
+
+
+@parameters
+class Several:
+    K: Annotated[list[NonNegative], one_or_several] = Field([0, 3], min_length=1)
+
+
+def test_a_list_may_be_given_as_one_value_and_its_entries_are_checked():
+    assert Several(K=5).K == [5]
+    assert Several(K=[1, 2]).K == [1, 2]
+    for wrong in (-1, [1, -1], [], 0.5, "1"):
+        with pytest.raises(ParameterError, match="one or several of: whole number >= 0"):
+            check(Several, {"K": wrong})
