@@ -61,12 +61,13 @@ def one_episode(dataset: str = "cifar-fs", shots: int = 1) -> Figure:
 def training_curves(records: Mapping[tuple[int, int], Sequence[Record]]) -> Figure:
     """Loss on training classes and accuracy on validation classes; `records` by (shots, K), one of each seed."""
     kinds = sorted({shots for shots, _ in records})
+    colour = dict(zip(sorted({K for _, K in records}), (GREY, BLUE, ORANGE, GREEN, PURPLE, RED), strict=False))
     figure, axes = plt.subplots(2, len(kinds), figsize=(4.6 * len(kinds), 5.6), squeeze=False, sharex=True)
     for (shots, K), seeds in sorted(records.items()):
         column = axes[:, kinds.index(shots)]
         for axis, name, factor in zip(column, ("loss", "validation"), (1, 100), strict=True):
             curves = factor * np.stack([record.arrays[name] for record in seeds])
-            _band(axis, seeds[0].arrays["step"], curves, COLOURS[K % 8], f"K = {K}")
+            _band(axis, seeds[0].arrays["step"], curves, colour[K], f"K = {K}")
         column[0].set_title(f"{shots}-shot")
     axes[0, 0].set_ylabel("training loss")
     axes[1, 0].set_ylabel("validation accuracy (%)")
@@ -195,7 +196,7 @@ def balance(scores: pd.DataFrame) -> Figure:
     axis.set_yticklabels(scores["method"])
     kinds = {"balanced queries": ("o", SKY), "Dirichlet(2) queries": ("D", RED)}
     handles = [plt.Line2D([], [], marker=m, color=c, linestyle="", label=n) for n, (m, c) in kinds.items()]
-    axis.legend(handles=handles, loc="lower right", fontsize=9)
+    axis.legend(handles=handles, loc="upper left", fontsize=9)
     axis.grid(axis="x", alpha=0.3)
     return figure
 

@@ -106,7 +106,10 @@ def balance_scores(results: Results, K: int = 3) -> pd.DataFrame:
     names = ("balanced", "unbalanced")
     shown = {BASELINES[name].title: record for (name, shots), record in results.baselines.items() if shots == 1}
     kinds = {f"SIB, K = {k}": results.sib.get((1, k), []) for k in (0, K)}
-    kinds |= {f"{label}, K = {k}": records for (shots, k, label), records in results.variants.items() if shots == 1}
+    shown_variants = ("SIB, normalise", "SIB, alpha", "SIB, equivariant")
+    for (shots, k, label), records in results.variants.items():
+        if shots == 1 and label.startswith(shown_variants):
+            kinds[f"{label}, K = {k}"] = records
     for label, records in kinds.items():
         if records and records[0].id in results.realism:
             shown[label] = results.realism[records[0].id]
