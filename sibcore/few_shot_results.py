@@ -17,7 +17,7 @@ from sibcore.params import Count, NonNegative, Positive, one_or_several, paramet
 from sibcore.runs import Record
 
 FULL = 40_000  # steps of the paper's protocol
-SHORT = 8  # epochs of a pretraining that leaves a weaker network, nearer to the paper's
+SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper's
 PLAIN = runs.as_dict(FewShot())
 VARIABLES = ("dataset", "backbone", "features", "shots", "K", "eta", "transductive", "steps", "val_episodes")
 VARIABLES += ("test_episodes", "seed")  # what runs of the paper's own SIB, inductive or not, may differ in
@@ -43,11 +43,11 @@ class FewShotNotebook:
         [0, 3], min_length=1, description="synthetic gradient steps, one experiment each"
     )
     eta: Positive = Field(1e-3, description="step size of the inner update")
-    steps: Count = Field(2000, description="meta-training steps")
+    steps: Count = Field(1500, description="meta-training steps")
     seeds: Count = Field(1, description="meta-trainings of each experiment")
     val_episodes: Count = Field(200, description="tasks of validation classes")
     test_episodes: Count = Field(1000, description="tasks of test classes")
-    baseline_episodes: Count = Field(500, description="tasks of test classes on which baselines are tested")
+    baseline_episodes: Count = Field(200, description="tasks of test classes on which baselines are tested")
     studies: bool = Field(False, description="also what takes long: variants of SIB, the effect of compression")
     seed: NonNegative = Field(0, description="the first of the seeds")
 
