@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_images import untrained_network
 
 from sibcore import comparison, datasets, few_shot, meta
-from sibcore.backbones import feature_network, save_network
 from sibcore.baselines import BASELINES
 from sibcore.comparison import Baseline, over_seeds, paired
 
@@ -45,9 +45,7 @@ def test_a_score_reads_well():
 def test_the_record_of_a_baseline_is_its_accuracy_on_the_tasks_of_the_few_shot_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     glyphs = datasets.load("glyphs", per_class=32)
-    network = tmp_path / "network.safetensors"
-    f = feature_network("conv4-64", glyphs.images.shape[1], (0.5,) * 3, (0.25,) * 3)
-    save_network(network, f, {"backbone": "conv4-64", "image_size": glyphs.images.shape[1]})
+    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     p = Baseline(method="soft-k-means", dataset="glyphs", queries=5, val_episodes=15, test_episodes=30)
     record = comparison.baseline(p, data=glyphs, network=network)
     bank = few_shot.source(p.tasks(), glyphs, network).banks()["test"]

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tiny_images import untrained_network
 
 from sibcore import datasets, few_shot, shipped
-from sibcore.backbones import feature_network, save_network
 from sibcore.compression import compression
 from sibcore.few_shot import FewShot
 
@@ -18,9 +18,7 @@ def world(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
     glyphs = datasets.load("glyphs", per_class=16)
-    network = tmp_path / "network.safetensors"
-    f = feature_network("conv4-64", glyphs.images.shape[1], (0.5,) * 3, (0.25,) * 3)
-    save_network(network, f, {"backbone": "conv4-64", "image_size": glyphs.images.shape[1]})
+    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     shipped.make(glyphs, network)
     p = FewShot(dataset="glyphs", features="shipped", K=1, queries=5, steps=5, val_episodes=10, test_episodes=60)
     return p, glyphs, network

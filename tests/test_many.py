@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from tiny_images import untrained_network
 
 from sibcore import datasets, few_shot, many, meta, runs
-from sibcore.backbones import feature_network, save_network
 from sibcore.few_shot import FewShot
 
 SMALL = FewShot(dataset="glyphs", queries=5, steps=25, val_episodes=20, test_episodes=40)
@@ -45,9 +45,7 @@ def test_other_differences_and_uneven_seeds_make_blocks_of_their_own():
 def world(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     glyphs = datasets.load("glyphs", per_class=16)
-    network = tmp_path / "network.safetensors"
-    f = feature_network("conv4-64", glyphs.images.shape[1], (0.5,) * 3, (0.25,) * 3)
-    save_network(network, f, {"backbone": "conv4-64", "image_size": glyphs.images.shape[1]})
+    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     return glyphs, network
 
 

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 import torch
+from tiny_images import untrained_network
 
 from sibcore import datasets, few_shot, meta, realism
-from sibcore.backbones import feature_network, save_network
 from sibcore.few_shot import FewShot
 from sibcore.sib import SIB
 
@@ -57,9 +57,7 @@ def test_the_first_order_is_the_one_there_is():
 def test_the_record_of_a_trained_sib(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     glyphs = datasets.load("glyphs", per_class=32)
-    network = tmp_path / "network.safetensors"
-    f = feature_network("conv4-64", glyphs.images.shape[1], (0.5,) * 3, (0.25,) * 3)
-    save_network(network, f, {"backbone": "conv4-64", "image_size": glyphs.images.shape[1]})
+    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     p = FewShot(dataset="glyphs", K=1, queries=5, steps=20, val_episodes=20, test_episodes=50)
     trained = few_shot.few_shot(p, glyphs, network)
     record = realism.realism(trained, data=glyphs, network=network)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_images import untrained_network
 
 from sibcore import datasets, few_shot
-from sibcore.backbones import feature_network, save_network
 from sibcore.few_shot import FewShot
 from sibcore.recoding import as_jpeg, recoding
 
@@ -23,9 +23,7 @@ def test_jpeg_changes_a_picture_a_little_and_the_more_the_lower_its_quality():
 def test_the_original_version_gives_the_numbers_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     glyphs = datasets.load("glyphs", per_class=16)
-    network = tmp_path / "network.safetensors"
-    f = feature_network("conv4-64", glyphs.images.shape[1], (0.5,) * 3, (0.25,) * 3)
-    save_network(network, f, {"backbone": "conv4-64", "image_size": glyphs.images.shape[1]})
+    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     p = FewShot(dataset="glyphs", K=1, queries=5, steps=5, val_episodes=10, test_episodes=40)
     trained = few_shot.few_shot(p, glyphs, network)
     record = recoding(trained, glyphs, network)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_images import tiny_set
+from tiny_images import tiny_set, untrained_network
 
 from sibcore import datasets, paths, provenance, runs, shipped
-from sibcore.backbones import feature_network, load_network, save_network
+from sibcore.backbones import load_network
 from sibcore.features import extract
 
 FILE = shipped.file("cifar-fs", "conv4-64")
@@ -34,9 +34,7 @@ def test_a_dimension_that_never_changes_is_kept_exactly():
 def test_what_is_made_is_found_again_split_by_split(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path))
     data = tiny_set()
-    network = tmp_path / "network.safetensors"
-    f = feature_network("conv4-64", data.images.shape[1], (0.5,) * 3, (0.25,) * 3)
-    save_network(network, f, {"backbone": "conv4-64", "image_size": data.images.shape[1]})
+    network = untrained_network(tmp_path / "network.safetensors", data.images.shape[1])
     path = shipped.make(data, network)
     assert path == shipped.file(data.name, "conv4-64")
 

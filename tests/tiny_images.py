@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+from sibcore.backbones import feature_network, save_network
 from sibcore.datasets.base import ImageSet, Index, image_set
 
 
@@ -23,6 +25,15 @@ def tiny_set(classes: int = 11, images: int = 20, size: int = 16, noise: float =
     splits = {"train": names[:-5], "val": names[-5:]}
     mixed = ((1 - noise) * pictures + noise * spots).astype(np.uint8)
     return image_set("tiny", mixed, Index(labels.tolist(), names, splits))
+
+
+def untrained_network(path: Path, image_size: int) -> Path:
+    """A Conv-4-64 with the first weights of seed 0, written to `path`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        f = feature_network("conv4-64", image_size, (0.5,) * 3, (0.25,) * 3)
+    save_network(path, f, {"backbone": "conv4-64", "image_size": image_size})
+    return path
 
 
 def png(image: np.ndarray) -> bytes:
