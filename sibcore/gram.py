@@ -148,33 +148,12 @@ def _synthetic_gradient(cosine: Tensor, folded: list[tuple[Tensor, Tensor]], nor
     *grid, ways, tasks, n = cosine.shape
     count = math.prod(grid)
     first, *others = [(weight[:count, None], bias[:count, None]) for weight, bias in folded]
-    x = _matmul(cosine.reshape(count, ways, tasks * n).mT, first[0].squeeze(1).mT)
+    x = cosine.reshape(count, ways, tasks * n).mT @ first[0].squeeze(1).mT
     x = F.relu(x.view(count, tasks, n, -1) + first[1].mT)
     weight, bias = _standardising(x, *others[0]) if normalise else others[0]
     x = F.relu(x @ weight.mT + bias.mT)
     weight, bias = _standardising(x, *others[1]) if normalise else others[1]
-    return (_matmul(weight.expand(-1, tasks, -1, -1), x.mT) + bias).transpose(1, 2).reshape(cosine.shape)
-
-
-class _Matmul(torch.autograd.Function):
-    """a @ b, whose gradients lie in memory as a and b do: torch lays out the gradient of a transposed view the other
-    way round, which makes the product thin and whatever follows slow.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b)
-        return a @ b
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = ctx.saved_tensors
-        grad_a = g @ b.mT if a.stride(-1) == 1 else (b @ g.mT).mT
-        grad_b = a.mT @ g if b.stride(-1) == 1 else (g.mT @ a).mT
-        return grad_a, grad_b
-
-
-_matmul = _Matmul.apply
+    return (weight @ x.mT + bias).transpose(1, 2).view(cosine.shape)
 
 
 def _standardising(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
