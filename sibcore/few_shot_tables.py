@@ -137,12 +137,12 @@ def literature_table(results: Results) -> pd.DataFrame:
 def order_table(results: Results) -> pd.DataFrame:
     """How much the order of the classes matters to each SIB that was tried: accuracies, and answers that change."""
     names = ["orders/lowest", "orders/highest", "averaged", "orders/changed"]
+    kinds = {(shots, K, "SIB"): records for (shots, K), records in results.sib.items()} | dict(results.variants)
     rows = {}
-    for record in results.realism.values():
-        if names[0] in record.metrics:
-            p = record.params
-            label = f"{p['shots']}-shot, {sib_label(p)}, K = {p['K']}"
-            rows[label] = {name: record.metrics[name] for name in names}
+    for (shots, K, label), records in kinds.items():
+        tried = results.realism.get(records[0].id)
+        if tried and names[0] in tried.metrics:
+            rows[f"{shots}-shot, {label}, K = {K}"] = {name: tried.metrics[name] for name in names}
     return pd.DataFrame(rows, index=names).T.round(2)
 
 
