@@ -13,7 +13,7 @@ from sibcore import paths
 ROOT = paths.PACKAGE.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 NUMBERS = re.findall(r"([\d.]+)<!--([\w-]+):([\w/]+)-->", TEXT)
-CELLS = re.findall(r"([\d.]+)<!--few_shot\.csv:([^|]+)\|(\d*)\|(\d)\|(\w+)-->", TEXT)  # method, K, shots, column
+CELLS = re.findall(r"([\d.]+)<!--few_shot\.csv:([^;]+);(\d*);(\d);(\w+)-->", TEXT)  # method, K, shots, column
 LINKS = re.findall(r"\]\(((?!https?:)[^)#]+)\)|src=\"((?!https?:)[^\"]+)\"", TEXT)
 
 
@@ -37,6 +37,7 @@ def test_each_number_of_several_runs_is_that_of_the_committed_table(shown, metho
 
 def test_the_readme_has_measured_numbers():
     assert len(NUMBERS) >= 6
+    assert len(CELLS) >= 20
 
 
 @pytest.mark.parametrize("link", sorted({first or second for first, second in LINKS}))
