@@ -28,7 +28,7 @@ COMMAND = "./run_all.sh --only 03 --profile paper"  # measures what Table 1 has 
 
 FEW_SHOT = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots"]
 SYNTHETIC_GRADIENTS = ["dataset", "backbone", "variant", "trained_shots", "tested_shots", "K", "eta"]
-QUERY_SIZE = ["dataset", "backbone", "K", "eta", "n", "shots", "split"]
+QUERY_SIZE = ["dataset", "backbone", "K", "eta", "n", "tested", "shots", "split"]
 PAPER, OURS = ["paper", "paper_ci95"], ["ours", "ours_ci95"]
 
 TYPES = {

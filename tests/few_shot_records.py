@@ -33,7 +33,7 @@ def sib(accuracy: float, p: FewShot = FULL, **changes: object) -> runs.Record:
         history = {"step": np.array([1000, 2000]), "loss": np.array([1.0, 0.9]), "validation": np.array([0.5, 0.6])}
         return metrics | {"validation": accuracy - 5}, arrays | history
 
-    return _record("few_shot", p, compute)
+    return record("few_shot", p, compute)
 
 
 def baseline(accuracy: float, **changes: object) -> runs.Record:
@@ -50,11 +50,11 @@ def baseline(accuracy: float, **changes: object) -> runs.Record:
         }
         return metrics, arrays
 
-    return _record("baseline", p, compute)
+    return record("baseline", p, compute)
 
 
 def anatomy(metrics, arrays) -> runs.Record:
-    return _record("anatomy", FewShot(), lambda p, folder: (metrics, arrays))
+    return record("anatomy", FewShot(), lambda p, folder: (metrics, arrays))
 
 
 def realism(trained: runs.Record) -> runs.Record:
@@ -63,9 +63,9 @@ def realism(trained: runs.Record) -> runs.Record:
         metrics |= {"averaged": 70.2, "averaged_ci95": 0.4}
         return metrics | {"orders/lowest": 69.9, "orders/highest": 70.1, "orders/changed": 4.0}, {}
 
-    return _record("realism", FewShot(**trained.params), compute)
+    return record("realism", FewShot(**trained.params), compute)
 
 
-def _record(experiment: str, p: object, compute) -> runs.Record:
+def record(experiment: str, p: object, compute) -> runs.Record:
     compute.__module__ = "sibcore.sib"  # records are made by code of the package; here any will do
     return runs.compute_or_load(experiment, p, compute, long=True)

@@ -207,6 +207,7 @@ def test_the_table_of_query_sizes_is_matched_on_its_data_set_too():
         "K": 3,
         "eta": 1e-3,
         "n": 10,
+        "tested": 15,
         "shots": 1,
         "split": "test",
         "ours": 60.0,

@@ -1,0 +1,128 @@
+"""The study of the size of the query set: what is measured against loops, and the table from made-up records."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from few_shot_records import FULL, TASKS, record
+
+from sibcore import query_size, tables
+from sibcore.episodes import EpisodeSampler
+from sibcore.features import Features
+from sibcore.few_shot import SPLITS, FewShot
+from sibcore.query_size import FRESH, QuerySizeNotebook
+from sibcore.sib import SIB
+
+CLASSES, PER_CLASS, DIM = 6, 60, 5
+
+
+@pytest.fixture
+def bank():
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, 1, DIM, generator=generator)
+    features = (centres + 0.5 * torch.randn(CLASSES, PER_CLASS, DIM, generator=generator)).flatten(0, 1)
+    labels = torch.arange(CLASSES).repeat_interleave(PER_CLASS)
+    names = tuple(f"class {c}" for c in range(CLASSES))
+    return Features(features, features.new_empty(0, *features.shape), labels, names, "")
+
+
+def test_losses_on_seen_and_fresh_queries_are_those_of_a_loop(bank):
+    p = FewShot(ways=3, shots=2, queries=4, test_episodes=7)
+    sib = SIB(3, DIM, 2, 1e-1, seed=1)
+    seen, fresh = query_size.losses(sib, bank, p, batch=3)
+    assert seen.shape == (7, 12)
+    assert fresh.shape == (7, 3 * FRESH)
+
+    tasks = EpisodeSampler(bank.labels, 3, 2, 4 + FRESH, 2_000_000 + SPLITS.index("test")).sample(0, 7)
+    for t in range(7):
+        query, labels = bank.features[tasks.query[t]], tasks.query_labels[t]
+        own = torch.cat([torch.arange(c * (4 + FRESH), c * (4 + FRESH) + 4) for c in range(3)])
+        others = torch.tensor([i for i in range(len(query)) if i not in set(own.tolist())])
+        support = (bank.features[tasks.support[t]][None], tasks.support_labels[t][None])
+        theta = sib.trajectory(*support, query[own][None])[-1, 0]
+        for rows, got in ((own, seen[t]), (others, fresh[t])):
+            cosine = torch.cosine_similarity(query[rows][:, None], theta[None], dim=-1)
+            probability = (sib.scale * (sib.bias + cosine)).softmax(-1).tolist()
+            expected = [-math.log(probability[i][labels[rows[i]]]) for i in range(len(rows))]
+            assert got.tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_fresh_queries_are_never_those_that_w_was_inferred_from(bank):
+    tasks = EpisodeSampler(bank.labels, 3, 2, 4 + FRESH, 2_000_000 + SPLITS.index("test")).sample(0, 50)
+    assert all(len(set(task.tolist())) == 3 * (4 + FRESH) for task in tasks.query)
+
+
+def test_the_subgaussian_estimates_are_ordered_and_reach_from_variance_to_hoeffding(bank):
+    p = FewShot(ways=3, shots=1, queries=4, test_episodes=40)
+    sib = SIB(3, DIM, 1, 1e-2)
+    found = query_size.generalisation(sib, bank, p)
+    seen, fresh = query_size.losses(sib, bank, p)
+    assert found["gap"] == pytest.approx((fresh.mean(1) - seen.mean(1)).mean().item())
+    assert found["risk"] == pytest.approx(seen.mean().item())
+    assert fresh.var(1, correction=0).mean().sqrt() <= found["sigma"] + 1e-12
+    assert found["sigma"] <= found["sigma_worst"] <= found["sigma_bound"]
+    assert fresh.max() - fresh.min() <= 2 * found["sigma_bound"]
+
+
+def test_with_no_step_w_ignores_the_queries_and_does_not_overfit_them(bank):
+    p = FewShot(ways=3, shots=1, queries=10, test_episodes=400)
+    found = query_size.generalisation(SIB(3, DIM, 0), bank, p)
+    assert abs(found["gap"]) < 2 * found["gap_ci95"]
+
+
+def made(n, accuracy, **changes):
+    """A record whose accuracy is `accuracy` percent in each task, with 15 queries and with n."""
+    p = dataclasses.replace(FULL, queries=n, **changes)
+
+    def compute(p, folder):
+        def answers(queries):
+            return np.full(TASKS, round(accuracy / 100 * 5 * queries))
+
+        arrays = {f"{s}/{how}": answers(q) for s in ("val", "test") for how, q in (("usual", 15), ("own", n))}
+        return {"gap": 0.1}, arrays
+
+    return record("query_size", p, compute)
+
+
+@pytest.fixture
+def no_committed_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+
+
+def test_a_table_of_what_there_is_beside_the_paper(no_committed_records):
+    made(3, 60), made(15, 80), made(15, 100, steps=1000)
+    rows = query_size.table_rows(query_size.gather("cifar-fs"))
+    assert len(rows) == 2 * 2 + 2, "n = 15 is tested once, with 15"
+    assert rows.query("n == 3")["tested"].tolist() == [15, 3, 15, 3]
+    assert set(rows.query("n == 15")["ours"]) == {80}, "longer trainings count"
+    table = tables.query_size(rows)
+    assert len(table) == 24 + 6
+    assert (table["verdict"] == tables.NOT_MEASURED).sum() == 24
+
+
+def test_on_mini_imagenet_it_stands_beside_the_papers_numbers(no_committed_records):
+    made(10, 64, dataset="mini-imagenet", backbone="conv4-128", features="images")
+    table = tables.query_size(query_size.table_rows(query_size.gather("mini-imagenet")))
+    beside = table[table["paper"].notna() & table["ours"].notna()]
+    assert sorted(beside["paper"]) == [63.22, 65.34]
+
+
+def test_a_network_of_a_longer_pretraining_counts(no_committed_records):
+    made(3, 40, features="images", epochs=5), made(3, 60, features="images", epochs=20)
+    assert query_size.table_rows(query_size.gather("cifar-fs"))["ours"].unique().tolist() == [60]
+
+
+def test_differences_are_paired(no_committed_records):
+    gain = query_size.difference([made(3, 60)], [made(10, 80)])
+    assert (gain.mean, gain.ci95) == (pytest.approx(20), pytest.approx(0))
+
+
+def test_one_setting_at_a_time_for_sweeps():
+    (one,) = QuerySizeNotebook(n=10, shots=5, backbones="conv4-128", epochs=20).experiments()
+    assert (one.queries, one.shots, one.backbone, one.features, one.epochs) == (10, 5, "conv4-128", "images", 20)
+    (one,) = QuerySizeNotebook(n=10, epochs=20).experiments()
+    assert (one.backbone, one.features, one.epochs) == ("conv4-64", "shipped", 0), "shipped features have their network"
