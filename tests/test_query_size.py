@@ -32,7 +32,8 @@ def bank():
 
 def test_losses_on_seen_and_fresh_queries_are_those_of_a_loop(bank):
     p = FewShot(ways=3, shots=2, queries=4, test_episodes=7)
-    sib = SIB(3, DIM, 2, 1e-1, seed=1)
+    sib = SIB(3, DIM, 2, 1e-1, seed=1).double()
+    bank = dataclasses.replace(bank, features=bank.features.double())
     seen, fresh = query_size.losses(sib, bank, p, batch=3)
     assert seen.shape == (7, 12)
     assert fresh.shape == (7, 3 * FRESH)
@@ -48,7 +49,7 @@ def test_losses_on_seen_and_fresh_queries_are_those_of_a_loop(bank):
             cosine = torch.cosine_similarity(query[rows][:, None], theta[None], dim=-1)
             probability = (sib.scale * (sib.bias + cosine)).softmax(-1).tolist()
             expected = [-math.log(probability[i][labels[rows[i]]]) for i in range(len(rows))]
-            assert got.tolist() == pytest.approx(expected, rel=1e-4)
+            assert got.tolist() == pytest.approx(expected, rel=1e-9)
 
 
 def test_fresh_queries_are_never_those_that_w_was_inferred_from(bank):
