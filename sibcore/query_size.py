@@ -33,6 +33,8 @@ from sibcore.sib import SIB, unit
 USUAL = 15  # queries per class in testing
 FRESH = 30  # further queries per class, for the generalisation error
 SIGMA_TASKS = 500  # of those that estimate sigma
+GENERALISATION = ("risk", "gap", "gap_ci95", "sigma", "sigma_worst", "sigma_bound")
+COEFFICIENTS = {"coefficient": "sigma", "coefficient_sure": "sigma_bound"}
 PAPERS = {"val": "validation", "test": "test"}  # splits as the paper's table names them
 
 
@@ -198,3 +200,22 @@ def table_rows(found: dict[tuple[str, int, int], list[Record]]) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(rows, columns=[*tables.QUERY_SIZE, *tables.OURS, "episodes", "seeds", "steps", "run"])
+
+
+def corollary_terms(found: dict[tuple[str, int, int], list[Record]]) -> pd.DataFrame:
+    """What can be measured of the corollary, one row for each setting, seeds averaged: eq. (popeb) >= term + risk.
+
+    |d| is all queries of a task; the coefficient |d| / 2 sigma² takes the average task's sigma, and `coefficient_sure`
+    Hoeffding's. The term |d| gen(q)² / 2 sigma² is, by Theorem 2, at most I(w; d | t).
+    """
+    rows = []
+    for (backbone, shots, n), records in found.items():
+        mean = {name: float(np.mean([r.metrics[name] for r in records])) for name in GENERALISATION}
+        size = records[0].params["ways"] * n
+        half = {name: size / (2 * mean[sigma] ** 2) for name, sigma in COEFFICIENTS.items()}
+        terms = {
+            "term": half["coefficient"] * mean["gap"] ** 2,
+            "term_sure": half["coefficient_sure"] * mean["gap"] ** 2,
+        }
+        rows.append({"backbone": backbone, "shots": shots, "n": n} | mean | half | terms)
+    return pd.DataFrame(rows)
