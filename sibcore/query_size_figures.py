@@ -38,7 +38,7 @@ def accuracy_over_n(found: Found, shots: Sequence[int] = (1, 5)) -> Figure:
         for axis in row:
             _ticks(axis)
         row[0].set_ylabel("accuracy (%)")
-    axes[-1, -1].legend(fontsize=8)
+    figure.legend(*axes[-1, -1].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
     return figure
 
 

@@ -10,7 +10,7 @@ from sibcore.meta import Schedule, load_sib
 from sibcore.sib import SIB
 
 CLASSES, PER_CLASS, WAYS, DIM = 8, 20, 3, 10
-ETAS = (0.03, 0.01, 0.001)  # larger ones make training chaotic: rounding errors grow to the size of the parameters
+ETAS = (0.03, 0.01, 0.001)  # larger ones make training chaotic, see below
 
 
 def gaussian_bank() -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,6 +96,27 @@ def test_training_together_is_training_each_alone(steps, options, shots):
                 assert row["loss"] == pytest.approx(other["loss"], abs=1e-9)
                 for name in ("accuracy", "validation", "interval"):
                     assert row[name] == pytest.approx(other[name], abs=1e-7)
+
+
+@pytest.mark.parametrize("eta", [0.1, 0.2])
+def test_with_large_steps_it_differs_from_training_alone_no_more_than_a_last_bit_does(eta):
+    """Such training multiplies any error, step after step; one in the last bit of the start shows by how much."""
+    together, alone, touched = (grid((3, 3, 3), [eta] * 3, streams=1) for _ in range(3))
+    bank, _ = gaussian_bank()
+    schedule, quiet = Schedule(steps=6, every=6, batch=4, lr=0.003), {"report": lambda line: None}
+    stacked.train(together, bank, samplers(streams=1), schedule, **quiet)
+    for model in touched[0]:
+        for parameter in model.parameters():
+            parameter.data *= 1 + 2 * torch.finfo(torch.float64).eps
+    for model in alone[0] + touched[0]:
+        meta.train(model, bank, samplers(streams=1)[0], schedule, **quiet)
+    for mine, one, other in zip(together[0], alone[0], touched[0], strict=True):
+        assert distance(mine, one) < 1e-9
+        assert distance(mine, one) < 1e-12 + 100 * distance(other, one)
+
+
+def distance(a: SIB, b: SIB) -> float:
+    return max((x - y).abs().max().item() for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
 
 def test_the_models_of_a_stack_learn_something_and_something_else():
