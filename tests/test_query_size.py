@@ -10,7 +10,7 @@ import pytest
 import torch
 from few_shot_records import FULL, TASKS, record
 
-from sibcore import query_size, tables
+from sibcore import query_size, query_size_figures, tables
 from sibcore.episodes import EpisodeSampler
 from sibcore.features import Features
 from sibcore.few_shot import SPLITS, FewShot
@@ -84,7 +84,8 @@ def made(n, accuracy, **changes):
             return np.full(TASKS, round(accuracy / 100 * 5 * queries))
 
         arrays = {f"{s}/{how}": answers(q) for s in ("val", "test") for how, q in (("usual", 15), ("own", n))}
-        return {"gap": 0.1}, arrays
+        metrics = {"risk": 0.8, "gap": -0.1, "gap_ci95": 0.01, "sigma": 2.0, "sigma_worst": 3.0, "sigma_bound": 10.0}
+        return metrics, arrays
 
     return record("query_size", p, compute)
 
@@ -120,6 +121,31 @@ def test_a_network_of_a_longer_pretraining_counts(no_committed_records):
 def test_differences_are_paired(no_committed_records):
     gain = query_size.difference([made(3, 60)], [made(10, 80)])
     assert (gain.mean, gain.ci95) == (pytest.approx(20), pytest.approx(0))
+
+
+def test_the_terms_of_the_corollary(no_committed_records):
+    made(4, 60)
+    (row,) = query_size.corollary_terms(query_size.gather("cifar-fs")).to_dict("records")
+    assert row["coefficient"] == pytest.approx(5 * 4 / (2 * 2.0**2))
+    assert row["coefficient_sure"] == pytest.approx(5 * 4 / (2 * 10.0**2))
+    assert row["term"] == pytest.approx(row["coefficient"] * 0.01)
+    assert row["term_sure"] == pytest.approx(row["coefficient_sure"] * 0.01)
+
+
+def test_the_figures_show_the_paper_beside_each_network_of_ours(no_committed_records):
+    for backbone in ("conv4-64", "conv4-128"):
+        for shots in (1, 5):
+            made(3, 60, backbone=backbone, shots=shots), made(15, 80, backbone=backbone, shots=shots)
+    found = query_size.gather("cifar-fs")
+    axes = query_size_figures.accuracy_over_n(found).axes
+    titles = [axis.get_title() for axis in axes]
+    assert [title.split(":")[0] for title in titles] == ["the paper's", "ours", "ours"] * 2
+    assert [title.split(", ")[1] for title in titles[1:3]] == ["Conv-4-64", "Conv-4-128"]
+    test_classes = axes[1].get_lines()[1]
+    assert test_classes.get_label() == "test classes, tested with 15"
+    assert test_classes.get_xydata().tolist() == [[3, 60], [15, 80]]
+    panels = query_size_figures.corollary(query_size.corollary_terms(found)).axes
+    assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"
 
 
 def test_one_setting_at_a_time_for_sweeps():
