@@ -190,9 +190,9 @@ def sib_score(records: Sequence[Record], checkpoint: str = "best") -> Score:
     return over_seeds(right(records, f"{checkpoint}/{records[0].params['shots']}shot"), queries(records[0]))
 
 
-def gain(before: Sequence[Record], after: Sequence[Record]) -> Score:
-    """How much better `after` answers the same tasks, both tested on the shots that `before` was trained with."""
-    name = f"best/{before[0].params['shots']}shot"
+def gain(before: Sequence[Record], after: Sequence[Record], shots: int | None = None) -> Score:
+    """How much better `after` answers the same tasks, of `shots`, or of those that `before` was trained with."""
+    name = f"best/{shots or before[0].params['shots']}shot"
     return paired(right(before, name), right(after, name), queries(before[0]))
 
 

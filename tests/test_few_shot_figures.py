@@ -102,5 +102,9 @@ def test_heat_maps_show_every_number_of_the_papers():
 
 
 def test_two_readings_of_the_rate(by_setting):
-    figure = ablation_figures.tied_or_not({1e-3: by_setting[1, 3], 1e-2: by_setting[1, 3]}, {1e-2: by_setting[1, 0]})
-    assert [text.get_text() for text in figure.axes[0].get_legend().texts] == ["outer rate 1e-3", "outer rate = η"]
+    start, end = by_setting[1, 0], by_setting[1, 3]
+    axis = ablation_figures.tied_or_not(start, {1e-3: end, 1e-2: end}, {1e-2: start}).axes[0]
+    lines = {line.get_label(): line.get_xydata() for line in axis.get_lines()}
+    assert lines["the paper's table"][:, 1].round(1).tolist() == [-0.3, 9.5, 9.4, 5.8]
+    names = [text.get_text() for text in axis.get_legend().texts]
+    assert names == ["the paper's table", "ours, outer rate 1e-3", "ours, outer rate = η"]
