@@ -72,6 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
     ship.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
     ship.set_defaults(call=_ship)
 
+    report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/report")
+    report.set_defaults(call=_report)
+
     sweep.add_parser(commands)
 
     options = parser.parse_args(sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
@@ -151,6 +155,13 @@ def _ship(options: argparse.Namespace) -> int:
     network = few_shot.pretrained(data, backbone=options.backbone).folder / pretrain.BACKBONE
     path = shipped.make(data, network)
     print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sibcore import report
+
+    print(f"report: {report.build(options.out)}")
     return 0
 
 
