@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
     run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
     run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
+    run.add_argument("--report", action="store_true", help="build the report at the end")
     run.set_defaults(call=_run)
 
     refresh = commands.add_parser("refresh", help="execute the notebooks in place, as they are committed")
@@ -100,6 +101,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     outcomes = pipeline.run_all(todo, options.force)
     print(pipeline.summary(outcomes))
+    if options.report:
+        _report(argparse.Namespace(out=None))
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
 

@@ -44,10 +44,10 @@ def findings(found: Mapping[str, Record], frames: Mapping[str, pd.DataFrame]) ->
     return {
         "Theory": theory(found),
         "Spinning lines": spinning_lines(found),
-        "Few-shot classification (CIFAR-FS, Conv-4-64, 5-way)": [
-            *few_shot(frames.get("few_shot")),
+        "Few-shot classification (CIFAR-FS, Conv‑4‑64, 5-way)": [
             *gains(found, frames.get("few_shot")),
             inductive(frames.get("synthetic_gradients")),
+            *few_shot(frames.get("few_shot")),
         ],
         "Further tables": [query_size(frames.get("query_size")), pacs(frames.get("pacs"))],
     }
@@ -121,7 +121,7 @@ def few_shot(table: pd.DataFrame | None) -> list[Finding]:
     for shots in (1, 5):
         for K in (0, 3):
             row = _sib(table, shots, K)
-            claim = f"SIB, {shots}-shot, $K={K}$"
+            claim = f"SIB, {shots}‑shot, $K={K}$"
             if row is None:
                 shown.append(Finding(claim, "Table 1", "03", "–"))
                 continue
@@ -146,7 +146,7 @@ def gains(found: Mapping[str, Record], table: pd.DataFrame | None) -> list[Findi
     shown = []
     for shots in (1, 5):
         before, after = _sib(table, shots, 0), _sib(table, shots, 3)
-        claim = f"Three synthetic gradient steps improve on none, {shots}-shot"
+        claim = f"Three synthetic gradient steps improve on none, {shots}‑shot"
         if before is None or after is None:
             shown.append(Finding(claim, "Table 1", "03", "–"))
             continue
@@ -164,7 +164,7 @@ def _gain(finding: Finding, found: Mapping[str, Record], before: pd.Series, afte
         mean, ci95 = score.mean, score.ci95
     else:  # two independent means: a wider interval
         mean, ci95 = after["ours"] - before["ours"], math.hypot(after["ours_ci95"], before["ours_ci95"])
-    ours, verdict = f"{mean:+.2f} ± {ci95:.2f} points", AGREES if mean - ci95 > 0 else DIFFERS
+    ours, verdict = f"{_signed(mean)} ± {ci95:.2f} points", AGREES if mean - ci95 > 0 else DIFFERS
     return dataclasses.replace(finding, ours=ours, verdict=verdict, runs=(*ids[0], *ids[1]))
 
 
@@ -181,14 +181,16 @@ def inductive(table: pd.DataFrame | None) -> Finding:
     start, steps = rows[rows["K"] == 0], rows[rows["K"] > 0]
     if start.empty or steps.empty:
         return finding
-    by_protocol = start.drop_duplicates("steps").set_index("steps")["ours"]  # a short training is compared with a short one
+    by_protocol = start.drop_duplicates("steps").set_index("steps")[
+        "ours"
+    ]  # a short training is compared with a short one
     change = (steps["ours"] - steps["steps"].map(by_protocol)).dropna()
     if change.empty:
         return finding
     largest = change.loc[change.abs().astype(float).idxmax()]
     return dataclasses.replace(
         finding,
-        ours=f"at most {largest:+.2f} points in {len(change)} settings",
+        ours=f"at most {_signed(largest)} points in {len(change)} settings",
         verdict=AGREES if abs(largest) < NO_STEP else DIFFERS,
         runs=tuple(dict.fromkeys(" ".join(rows["run"]).split())),
     )
@@ -262,6 +264,10 @@ def _fullest(found: Mapping[str, Record], experiment: str, measure: str, **setti
         and all(np.isclose(record.params.get(key, value), value) for key, value in settings.items())
     ]
     return max(fitting, key=lambda record: record.params.get(measure, 0), default=None)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
 
 
 def _percent(value: float, ci95: float) -> str:

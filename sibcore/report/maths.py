@@ -37,12 +37,17 @@ def mathml(latex: str, display: str = "inline") -> str:
 
 def markdown(text: str) -> str:
     """A text of several paragraphs."""
-    return MarkdownWithMath(renderer=MathmlRenderer(escape=False)).render(text)
+    return tied(MarkdownWithMath(renderer=MathmlRenderer(escape=False)).render(text))
 
 
 def phrase(text: str) -> str:
     """A text without paragraphs of its own, such as a cell of a table."""
     return markdown(text).strip().removeprefix("<p>").removesuffix("</p>")
+
+
+def tied(text: str) -> str:
+    """No line may begin with the comma after a formula."""
+    return re.sub(r'(<math [^>]*"inline">(?:(?!</math>).)*</math>[,.;:?)’”-]+)', r'<span class="tied">\1</span>', text)
 
 
 class MathmlRenderer(IPythonRenderer):

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from bs4 import BeautifulSoup
 from jinja2 import pass_context
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
 from traitlets.config import Config
 
-from sibcore.report.maths import MathmlRenderer
+from sibcore.report.maths import MathmlRenderer, tied
 from sibcore.report.sources import Notebook
 
 ASSETS = Path(__file__).parent / "assets"
+ACRONYMS = ("elbo", "kl", "maml", "sib", "pacs")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _Exporter(HTMLExporter):
     @pass_context
     def markdown2html(self, context: Any, source: str) -> str:
         attachments = context.get("cell", {}).get("attachments", {})
-        return MarkdownWithMath(renderer=MathmlRenderer(escape=False, attachments=attachments)).render(source)
+        return tied(MarkdownWithMath(renderer=MathmlRenderer(escape=False, attachments=attachments)).render(source))
 
 
 def render(notebook: Notebook, pages: set[str]) -> Page:
@@ -45,10 +45,10 @@ def render(notebook: Notebook, pages: set[str]) -> Page:
     exporter = _Exporter(template_name="notebook", extra_template_basedirs=[str(ASSETS)], config=options)
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
     resources = {"unique_key": notebook.name, "output_files_dir": f"{notebook.name}_files"}
-    text, resources = exporter.from_notebook_node(content, resources=resources)
-    soup = BeautifulSoup(text, "html.parser")
-    _tidy(soup, pages)
-    return Page(str(soup), resources["outputs"], _headings(soup), figures)
+    body, resources = exporter.from_notebook_node(content, resources=resources)
+    body = _standing_alone(_in_boxes(body), pages)
+    body, headings = _with_anchors(body)
+    return Page(body, resources["outputs"], headings, figures)
 
 
 def _prepare(content: nbformat.NotebookNode) -> dict[str, str]:
@@ -65,30 +65,38 @@ def _prepare(content: nbformat.NotebookNode) -> dict[str, str]:
 
 
 def readable(figure: str) -> str:
-    """03_task_in_the_plane -> task in the plane"""
-    return figure.partition("_")[2].replace("_", " ")
+    """03_gain_by_episode -> gain by episode"""
+    words = figure.partition("_")[2].split("_")
+    return " ".join(word.upper() if word in ACRONYMS else word for word in words)
 
 
-def _tidy(soup: BeautifulSoup, pages: set[str]) -> None:
-    for tag in soup.find_all(["style", "script"]):  # pandas brings a style with each table
-        tag.decompose()
-    for table in soup.find_all("table"):
-        for name in ("border", "style"):
-            del table[name]
-        table.wrap(soup.new_tag("div", attrs={"class": "scroll", "tabindex": "0"}))
-    for link in soup.find_all("a", href=True):
-        target, _, anchor = link["href"].partition("#")
-        name = Path(target).stem
-        if target.endswith(".ipynb") and name in pages:
-            link["href"] = f"{name}.html" + (f"#{anchor}" if anchor else "")
-        elif target and not re.match(r"https?:|mailto:", target):
-            link.unwrap()  # a file of the checkout: the report stands alone
+def _in_boxes(body: str) -> str:
+    """Every table in a box that scrolls, without the style that pandas gives it."""
+    body = re.sub(r"<style.*?</style>|<script.*?</script>", "", body, flags=re.DOTALL)
+    body = re.sub(r'<table(?: border="\d")?', '<div class="scroll" tabindex="0"><table', body)
+    return body.replace("</table>", "</table></div>")
 
 
-def _headings(soup: BeautifulSoup) -> dict[str, str]:
-    """The second-level headings, each given an anchor."""
-    found = {}
-    for number, heading in enumerate(soup.find_all("h2")):
-        heading["id"] = f"section-{number}"
-        found[heading["id"]] = heading.decode_contents()
-    return found
+def _standing_alone(body: str, pages: set[str]) -> str:
+    """Links between notebooks lead to their pages; links to other files of the checkout become plain text."""
+
+    def link(found: re.Match[str]) -> str:
+        target, text = found["target"], found["text"]
+        name = Path(target.partition("#")[0]).stem
+        if re.match(r"https?:|mailto:|#", target):
+            return found[0]
+        return f'<a href="{name}.html">{text}</a>' if ".ipynb" in target and name in pages else text
+
+    return re.sub(r'<a href="(?P<target>[^"]*)"[^>]*>(?P<text>.*?)</a>', link, body, flags=re.DOTALL)
+
+
+def _with_anchors(body: str) -> tuple[str, dict[str, str]]:
+    """Second-level headings with an anchor each, and what they say."""
+    headings: dict[str, str] = {}
+
+    def anchor(found: re.Match[str]) -> str:
+        name = f"section-{len(headings)}"
+        headings[name] = found[1]
+        return f'<h2 id="{name}">{found[1]}</h2>'
+
+    return re.sub(r"<h2[^>]*>(.*?)</h2>", anchor, body, flags=re.DOTALL), headings

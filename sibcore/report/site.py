@@ -80,7 +80,7 @@ class _Site:
     def write_table(self, name: str, table: pd.DataFrame) -> None:
         rows = text.rows(table, self.run_link)
         counts = findings.counts(name, table) if "verdict" in table else {}
-        columns = [column.replace("_", " ") for column in table]
+        columns = [column.replace("_", " ") for column in text.columns(table)]
         title = text.TITLES.get(name, name)
         self.page(f"table_{name}.html", "table.html.j2", title, name=name, columns=columns, rows=rows, counts=counts)
 
@@ -133,7 +133,7 @@ class _Site:
                 width, height = picture.size
             else:
                 picture.thumbnail((WIDTH, WIDTH))
-                picture.convert("RGB").quantize(128).save(self.folder / small, optimize=True)
+                picture.convert("RGB").quantize(128, Image.Quantize.FASTOCTREE).save(self.folder / small, optimize=True)
                 width, height = picture.size
         target = (f"{name}.html" + (f"#{anchor}" if anchor else "")) if name else small
         about = {"notebook": number, "caption": readable(file.stem), "target": target}

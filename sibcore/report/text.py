@@ -28,7 +28,7 @@ A few-shot task comes with a few labelled examples $d_t^l$ and many unlabelled o
 ones, $\theta_t^0=\lambda(d_t^l)$, and then improves it on the *unlabelled* ones: where a gradient step would need labels, a small network
 $\xi$, learned over many tasks, supplies a *synthetic* gradient,
 
-$$\theta_t^{k+1}=\theta_t^k-\eta\sum_{i=1}^n\Big(\frac{\partial\hat y_i}{\partial\theta_t^k}\Big)^{\!\top}\xi(\hat y_i),\qquad k=0,\dots,K-1.$$
+$$\theta_t^{k+1}=\theta_t^k-\eta\sum_{i=1}^n\left(\frac{\partial\hat y_i}{\partial\theta_t^k}\right)^\top\xi(\hat y_i).$$
 
 It claims that this is variational inference in an empirical Bayes model, that the objective is an information bottleneck, and that a few
 such steps lift accuracy well above the start. This report puts each claim beside what was measured.
@@ -49,13 +49,18 @@ def with_missing(found: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, pd.Da
         yield name, found[name] if name in found else make()
 
 
+def columns(table: pd.DataFrame) -> list[str]:
+    """Its columns for reading: intervals stand beside their numbers, not in columns of their own."""
+    return [name for name in table if not name.endswith("_ci95")]
+
+
 def rows(table: pd.DataFrame, run_link: Callable[[str], Markup]) -> list[dict[str, Any]]:
-    """The rows of a table for reading: numbers rounded, runs as links; faint where nothing was measured."""
+    """Its rows for reading, those that were measured first: numbers rounded, runs as links."""
     shown = []
     for row in table.to_dict("records"):
-        cells = [_cell(name, value, run_link) for name, value in row.items()]
+        cells = [_cell(name, row[name], row.get(f"{name}_ci95"), run_link) for name in columns(table)]
         shown.append({"cells": cells, "faint": "ours" in row and pd.isna(row["ours"])})
-    return shown
+    return sorted(shown, key=lambda row: row["faint"])
 
 
 def run(record: Record) -> dict[str, Any]:
@@ -100,9 +105,11 @@ def slug(kind: str) -> str:
     return kind.replace(" ", "-")
 
 
-def _cell(name: str, value: Any, run_link: Callable[[str], Markup]) -> Any:
+def _cell(name: str, value: Any, ci95: Any, run_link: Callable[[str], Markup]) -> Any:
     if pd.isna(value):
         return MISSING
+    if ci95 is not None and pd.notna(ci95):
+        return f"{value:.2f} ± {ci95:.2f}"
     if name == "run":
         return Markup(" ").join(run_link(part) for part in str(value).split())
     if name == "verdict":
