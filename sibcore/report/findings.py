@@ -74,7 +74,7 @@ def theory(found: Mapping[str, Record]) -> list[Finding]:
         second,
         ours=f"at most {m['largest_ratio']:.2f} of the bound in {worlds} random worlds",
         verdict=DIFFERS if m["largest_ratio"] > 1 else REMARK if m["proof_step_fails"] > 0 else AGREES,
-        note=f"a step of the printed proof fails in {100 * m['proof_step_fails']:.1f} % of them; notebook 01 repairs it",
+        note=f"a step of the proof fails in {100 * m['proof_step_fails']:.1f} % of them; the notebook repairs it",
         runs=(record.id,),
     )
     return [first, second]
@@ -181,9 +181,7 @@ def inductive(table: pd.DataFrame | None) -> Finding:
     start, steps = rows[rows["K"] == 0], rows[rows["K"] > 0]
     if start.empty or steps.empty:
         return finding
-    by_protocol = start.drop_duplicates("steps").set_index("steps")[
-        "ours"
-    ]  # a short training is compared with a short one
+    by_protocol = start.drop_duplicates("steps").set_index("steps")["ours"]  # short trainings apart
     change = (steps["ours"] - steps["steps"].map(by_protocol)).dropna()
     if change.empty:
         return finding

@@ -11,7 +11,16 @@ import nbformat
 import pandas as pd
 
 from sibcore import paths, runs
+from sibcore import tables as living
 from sibcore.runs import Record
+
+COMMON = ["paper", "ours", "run", "verdict"]
+COLUMNS = {
+    "few_shot": [*living.FEW_SHOT, *COMMON, "paper_ci95", "ours_ci95", "seeds", "profile"],
+    "synthetic_gradients": [*living.SYNTHETIC_GRADIENTS, *COMMON, "steps"],
+    "query_size": [*living.QUERY_SIZE, *COMMON, "ours_ci95"],
+    "pacs": ["method", "K", "target", *COMMON],
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +63,9 @@ def read_table(file: Path) -> pd.DataFrame:
     """A table with K and the like as whole numbers; a damaged file is an error that says what to do."""
     try:
         table = pd.read_csv(file)
+        lacking = [column for column in COLUMNS.get(file.stem, []) if column not in table]
+        if lacking:
+            raise ValueError(f"it lacks the columns {', '.join(lacking)}")
         if "verdict" in table and table["verdict"].isna().any():
             raise ValueError("a row has no verdict")
         if "ours" in table:

@@ -24,14 +24,16 @@ TITLES = {
     "sizing": "Sizing",
 }
 LEAD = r"""
-A few-shot task comes with a few labelled examples $d_t^l$ and many unlabelled ones, $x_t$. The paper starts a classifier from the labelled
-ones, $\theta_t^0=\lambda(d_t^l)$, and then improves it on the *unlabelled* ones: where a gradient step would need labels, a small network
-$\xi$, learned over many tasks, supplies a *synthetic* gradient,
+A few-shot task comes with a few labelled examples $d_t^l$ and many unlabelled ones, $x_t$. The paper starts a
+classifier from the labelled ones, $\theta_t^0=\lambda(d_t^l)$, and then improves it on the *unlabelled* ones: where a
+gradient step would need labels, a small network $\xi$, learned over many tasks, supplies a *synthetic* gradient,
 
-$$\theta_t^{k+1}=\theta_t^k-\eta\sum_{i=1}^n\left(\frac{\partial\hat y_i}{\partial\theta_t^k}\right)^\top\xi(\hat y_i).$$
+$$\theta_t^{k+1}=\theta_t^k-\eta\sum_{i=1}^n\left(\frac{\partial\hat y_i}{\partial\theta_t^k}\right)^\top
+\xi(\hat y_i).$$
 
-It claims that this is variational inference in an empirical Bayes model, that the objective is an information bottleneck, and that a few
-such steps lift accuracy well above the start. This report puts each claim beside what was measured.
+It claims that this is variational inference in an empirical Bayes model, that the objective is an information
+bottleneck, and that a few such steps lift accuracy well above the start. This report puts each claim beside what was
+measured.
 """
 
 
