@@ -79,7 +79,7 @@ class _Site:
 
     def write_table(self, name: str, table: pd.DataFrame) -> None:
         rows = text.rows(table, self.run_link)
-        counts = findings.counts(name, table) if "verdict" in table else {}
+        counts = findings.counts(name, table) if name in text.COMPARED else {}
         columns = [column.replace("_", " ") for column in text.columns(table)]
         title = text.TITLES.get(name, name)
         self.page(f"table_{name}.html", "table.html.j2", title, name=name, columns=columns, rows=rows, counts=counts)

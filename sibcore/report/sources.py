@@ -14,12 +14,12 @@ from sibcore import paths, runs
 from sibcore import tables as living
 from sibcore.runs import Record
 
-COMMON = ["paper", "ours", "run", "verdict"]
+COMMON = ["paper", "ours", "run"]
 COLUMNS = {
-    "few_shot": [*living.FEW_SHOT, *COMMON, "paper_ci95", "ours_ci95", "seeds", "profile"],
-    "synthetic_gradients": [*living.SYNTHETIC_GRADIENTS, *COMMON, "steps"],
-    "query_size": [*living.QUERY_SIZE, *COMMON, "ours_ci95"],
-    "pacs": ["method", "K", "target", *COMMON],
+    "few_shot": [*living.FEW_SHOT, *COMMON, "verdict", "paper_ci95", "ours_ci95", "seeds", "profile"],
+    "synthetic_gradients": [*living.SYNTHETIC_GRADIENTS, *COMMON, "verdict", "steps"],
+    "query_size": [*living.QUERY_SIZE, *COMMON, "verdict", "ours_ci95"],
+    "pacs": ["target", "method", "K", "backbone", "features", *COMMON, "ours_ci95"],
 }
 
 
