@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from pages import pages
 
-from sibcore import __main__, paths, report, tables
+from sibcore import __main__, paths, pipeline, report, tables
 from sibcore.report import findings, maths, sources, text
 
 RESULTS = paths.PACKAGE.parent / "results"
@@ -162,6 +162,14 @@ def test_a_new_report_replaces_the_old_one_as_a_whole(tiny, capsys):
     assert str(front) in capsys.readouterr().out
     assert not (front.parent / "mark").exists()
     assert [file.name for file in (tiny / "results").iterdir()] == ["report"]
+
+
+def test_running_the_notebooks_ends_with_the_report_and_listing_them_does_not(tiny, monkeypatch, capsys):
+    monkeypatch.setattr(pipeline, "jobs", lambda *_: [])
+    assert __main__.main(["run", "--report", "--list"]) == 0
+    assert not (tiny / "results").exists()
+    assert __main__.main(["run", "--report"]) == 0
+    assert str(tiny / "results" / "report" / "index.html") in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_report_is_not_replaced(tiny):

@@ -8,11 +8,9 @@ from chromium import browser, look, needs_chromium, requests
 pytestmark = [pytest.mark.slow, needs_chromium]
 
 SCREENS = {"desktop": (1280, 900), "phone": (390, 844)}
-# Pictures that are below the fold are loaded lazily: ask for all of them, and wait.
 LOADED = """
 const done = arguments[0];
 const pictures = [...document.images];
-pictures.forEach(image => image.loading = "eager");
 Promise.allSettled(pictures.map(image => image.decode())).then(() =>
     document.fonts.ready.then(() => done(pictures.filter(image => !image.naturalWidth).map(image => image.src))));
 """

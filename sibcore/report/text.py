@@ -53,8 +53,9 @@ def with_missing(found: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, pd.Da
 
 
 def columns(table: pd.DataFrame) -> list[str]:
-    """Its columns for reading: intervals stand beside their numbers, not in columns of their own."""
-    return [name for name in table if not name.endswith("_ci95")]
+    """Its columns for reading: intervals stand beside their numbers, and runs, which are long, at the end."""
+    shown = [name for name in table if not name.endswith("_ci95")]
+    return sorted(shown, key=lambda name: name == "run")
 
 
 def rows(table: pd.DataFrame, run_link: Callable[[str], Markup]) -> list[dict[str, Any]]:
