@@ -179,7 +179,7 @@ def table(found: Iterable[Stage]) -> pd.DataFrame:
             "MFLOP per item": stage.flops / 1e6,
             "items per run": stage.items,
             "PFLOP": stage.runs * stage.items * stage.flops / 1e15,
-            "CPU core-hours (measured)": stage.runs * stage.items * stage.cpu_seconds / 3600,
+            "CPU core-hours (measured rate)": stage.runs * stage.items * stage.cpu_seconds / 3600,
             "GPU-hours (estimate)": stage.gpu_hours,
             "longest run, GPU-hours (estimate)": stage.run_hours,
         }

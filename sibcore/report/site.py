@@ -39,7 +39,7 @@ class _Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.notebooks = sources.notebooks()
-        self.tables = sources.tables()
+        self.tables = dict(sorted(sources.tables().items(), key=lambda item: text.place(item[0])))
         self.records = sources.records()
         self.now = provenance.collect({}, 0.0)
         self.names = {notebook.name for notebook in self.notebooks}

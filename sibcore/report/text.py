@@ -101,6 +101,11 @@ def provenance(records: Sequence[Record], now: Mapping[str, Any]) -> dict[str, A
     }
 
 
+def place(name: str) -> int:
+    """Where a table stands in the menu: the paper's first, in its order."""
+    return [*TITLES, name].index(name)
+
+
 def verdict(kind: str) -> Markup:
     return Markup('<span class="verdict {}">{}</span>').format(slug(kind), kind)
 
@@ -122,7 +127,7 @@ def _cell(name: str, value: Any, ci95: Any, run_link: Callable[[str], Markup]) -
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
     return value
 
 
