@@ -50,10 +50,11 @@ def seen(chromium, real_report):
     facts = {}
     for page in sorted(real_report.glob("*.html")):
         for screen, size in SCREENS.items():
-            for scheme in ("light", "dark"):
+            look(chromium, *size, "light")
+            chromium.get(page.as_uri())
+            broken = chromium.execute_async_script(LOADED)
+            for scheme in ("light", "dark"):  # one page sees both, as when evening comes
                 look(chromium, *size, scheme)
-                chromium.get(page.as_uri())
-                broken = chromium.execute_async_script(LOADED)
                 facts[page.name, screen, scheme] = chromium.execute_script(FACTS) | {
                     "broken": broken,
                     "console": [entry["message"] for entry in chromium.get_log("browser")],
