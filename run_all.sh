@@ -4,7 +4,8 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: ./run_all.sh [run options]      set up, run every notebook, write figures/ and results/
+usage: ./run_all.sh [run options]      set up, run every notebook, write figures/ and results/, build the
+                                       report results/report/index.html
        ./run_all.sh test [pytest ...]  set up, then ruff, pytest and the nbval checks of the notebooks
        ./run_all.sh lab [options]      set up, then open JupyterLab on notebooks/
        ./run_all.sh refresh            set up, then execute the notebooks in place, as they are committed
@@ -115,7 +116,7 @@ case ${1:-} in
         ;;
     "" | -*)
         set_up
-        exec "$python" -m sibcore run "$@"
+        exec "$python" -m sibcore run --report "$@"
         ;;
     *) usage >&2 && die "there is no command '$1'" ;;
 esac

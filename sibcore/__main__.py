@@ -20,6 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
     run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
     run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
+    run.add_argument("--report", action="store_true", help="build the report at the end")
     run.set_defaults(call=_run)
 
     refresh = commands.add_parser("refresh", help="execute the notebooks in place, as they are committed")
@@ -72,6 +73,10 @@ def main(arguments: list[str] | None = None) -> int:
     ship.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
     ship.set_defaults(call=_ship)
 
+    report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/report")
+    report.set_defaults(call=_report)
+
     sweep.add_parser(commands)
 
     options = parser.parse_args(sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
@@ -96,6 +101,8 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     outcomes = pipeline.run_all(todo, options.force)
     print(pipeline.summary(outcomes))
+    if options.report:
+        _report(argparse.Namespace(out=None))
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
 
@@ -151,6 +158,13 @@ def _ship(options: argparse.Namespace) -> int:
     network = few_shot.pretrained(data, backbone=options.backbone).folder / pretrain.BACKBONE
     path = shipped.make(data, network)
     print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from sibcore import report
+
+    print(f"report: {report.build(options.out)}")
     return 0
 
 

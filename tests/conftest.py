@@ -17,3 +17,14 @@ def scratch(tmp_path, monkeypatch):
     for name in ("SIB_HOME", "SIB_FORCE", "SIB_MANIFEST", "SIB_FIGURES", "SIB_DEVICE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def real_report(tmp_path_factory):
+    """The report on the committed notebooks, tables and runs, built once."""
+    from sibcore import report
+
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SIB_OUTPUT", str(folder / "nothing here"))
+        return report.build(folder / "report").parent

@@ -1,0 +1,215 @@
+"""What the whole paper profile costs, stage by stage: FLOPs counted, CPU time measured, GPU-hours estimated.
+
+    python benchmarks/sizing.py [--quick]
+
+FLOPs are those of matrix products and convolutions (a multiplication and an addition are two), counted on the project's
+own networks, forward and backward. CPU time is this machine's, one thread, in seconds of that thread, so that other
+load does not count. GPU-hours are an estimate: FLOPs over the peak of one A100 in TF32 (156 TFLOP/s) times an assumed
+utilisation, and for meta-training, whose kernels are tiny, at least an assumed time a step. Writes
+`results/tables/sizing.csv`, `.md` and `.tex`. `--quick` measures no CPU time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Callable, Iterable
+
+import pandas as pd
+import torch
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from sibcore import pipeline, tables
+from sibcore.ablation import SyntheticGradientsNotebook
+from sibcore.backbones import backbone
+from sibcore.few_shot import FewShot
+from sibcore.few_shot_results import FewShotNotebook
+from sibcore.meta import Schedule
+from sibcore.pretrain import CosineHead, Recipe
+from sibcore.sib import SIB
+
+PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
+UTILISATION = {"conv4-64": 0.03, "conv4-128": 0.03, "wrn-28-10": 0.2, "resnet18": 0.15, "sib": 0.02}  # assumed
+LAUNCH = 4e-3  # seconds a meta-training step takes at least: hundreds of tiny kernels, one after the other (assumed)
+GPUS = (1, 8, 64)
+
+PIXELS = {"mini-imagenet": 84, "cifar-fs": 32}
+TRAINING, ALL = 64 * 600, 100 * 600  # images of either set: of the training classes, of all classes
+PACS = {"images": 9991, "turns": 4, "pixels": 224, "epochs": 60, "targets": 4, "methods": 3, "seeds": 3}
+QUERY_SIZES = (3, 5, 10, 15, 30, 45)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Runs that do not depend on one another; `phase` says what must be finished before."""
+
+    phase: int
+    name: str
+    runs: int
+    items: float  # of a run: images, steps or tasks
+    flops: float  # of an item
+    cpu_seconds: float  # of an item, on one thread here
+    utilisation: float
+    least: float = 0.0  # GPU seconds an item takes at least
+
+    @property
+    def run_hours(self) -> float:
+        """Estimated hours of one run on one GPU."""
+        return self.items * max(self.flops / (PEAK * self.utilisation), self.least) / 3600
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.runs * self.run_hours
+
+
+def flops(work: Callable[[], object]) -> int:
+    """FLOPs of matrix products and convolutions in `work()`, backward pass included if it has one."""
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return counter.get_total_flops()
+
+
+def cpu_seconds(work: Callable[[], object], least: float = 0.5) -> float:
+    """CPU seconds of one call on one thread, from calls of at least `least` seconds together, after a first one."""
+    work()
+    calls, start = 0, time.process_time()
+    while (spent := time.process_time() - start) < least:
+        work()
+        calls += 1
+    return spent / calls
+
+
+def network_work(name: str, pixels: int, batch: int, train: bool, device: str = "cpu") -> Callable[[], object]:
+    """One batch through a feature network; in training with its cosine head and backward."""
+    with torch.device(device):
+        network = backbone(name, pixels).train(train)
+        head = CosineHead(network.dim, 64, 10.0)
+        images, labels = torch.zeros(batch, 3, pixels, pixels), torch.zeros(batch, dtype=torch.long)
+
+    def step() -> None:
+        F.cross_entropy(head(network(images)), labels).backward()
+
+    def features() -> None:
+        with torch.no_grad():
+            network(images)
+
+    return step if train else features
+
+
+def sib_work(p: FewShot, dim: int, train: bool) -> Callable[[], object]:
+    """A meta-training step (a batch of tasks), or one test task, without the stacking of many settings."""
+    tasks = Schedule().batch if train else 1
+    sib = SIB(p.ways, dim, p.K, p.eta)
+    support = torch.ones(tasks, p.ways * p.shots, dim)
+    query = torch.ones(tasks, p.ways * p.queries, dim)
+    labels = torch.arange(p.ways).repeat_interleave(p.shots).expand(tasks, -1)
+    answers = torch.arange(p.ways).repeat_interleave(p.queries).repeat(tasks)
+
+    def step() -> None:
+        F.cross_entropy(sib(support, labels, query).flatten(0, 1), answers).backward()
+
+    def answer() -> None:
+        with torch.no_grad():
+            sib(support, labels, query)
+
+    return step if train else answer
+
+
+def stages(measure: bool) -> list[Stage]:
+    """The paper profile's, in the order of their phases."""
+    table_1 = FewShotNotebook(**pipeline.profile_parameters("03_few_shot_tables", "paper"))
+    grid = SyntheticGradientsNotebook(**pipeline.profile_parameters("04_synthetic_gradients", "paper"))
+    origins = [(origin["dataset"], origin["backbone"]) for origin in table_1.origins()]
+    found = [_images(1, "pretraining", *origin, TRAINING * Recipe().epochs, True, measure) for origin in origins]
+    found += [_images(2, "features", *origin, ALL, False, measure) for origin in origins]
+    found += _meta("Table 1", table_1.experiments(), measure)
+    found += _meta("K and eta", [*grid.experiments(), *grid.tied_experiments()], measure)
+    sizes = FewShot(dataset="mini-imagenet", backbone="conv4-128", K=3)
+    runs = [
+        dataclasses.replace(sizes, queries=n, shots=s, seed=i) for n in QUERY_SIZES for s in (1, 5) for i in (0, 1, 2)
+    ]
+    found += _meta("query size", runs, measure)
+    pacs = _images(1, "PACS,", "", "resnet18", PACS["epochs"] * PACS["images"] * PACS["turns"], True, measure)
+    found.append(dataclasses.replace(pacs, runs=PACS["targets"] * PACS["methods"] * PACS["seeds"]))
+    return sorted(found, key=lambda stage: stage.phase)
+
+
+def _images(phase: int, what: str, data: str, name: str, images: int, train: bool, measure: bool) -> Stage:
+    pixels, batch = PIXELS.get(data, PACS["pixels"]), 2
+    counted = flops(network_work(name, pixels, batch, train, "meta")) / batch
+    seconds = cpu_seconds(network_work(name, pixels, batch, train)) / batch if measure else float("nan")
+    label = " ".join(filter(None, (what, data, name)))
+    return Stage(phase, label, 1, images, counted, seconds, UTILISATION[name])
+
+
+def _meta(what: str, experiments: Iterable[FewShot], measure: bool) -> list[Stage]:
+    """Meta-training and evaluation, averaged over the experiments of a table."""
+    experiments = list(experiments)
+    kinds = {dataclasses.replace(p, seed=0, eta=1.0) for p in experiments}
+    costs = {}
+    for kind in kinds:
+        with torch.device("meta"):
+            dim = backbone(kind.backbone, PIXELS[kind.dataset]).dim
+        for train in (True, False):
+            work = sib_work(kind, dim, train)
+            costs[kind, train] = flops(work), cpu_seconds(work, 0.1) if measure else float("nan")
+
+    def mean(train: bool, which: int) -> float:
+        values = [costs[dataclasses.replace(p, seed=0, eta=1.0), train][which] for p in experiments]
+        return sum(values) / len(values)
+
+    p, schedule = experiments[0], Schedule()
+    tested = schedule.steps // schedule.every * p.val_episodes + 2 * 2 * p.test_episodes  # 1 and 5 shots, best and last
+    rate = UTILISATION["sib"]
+    train = Stage(
+        3, f"meta-training, {what}", len(experiments), schedule.steps, mean(True, 0), mean(True, 1), rate, LAUNCH
+    )
+    test = Stage(3, f"evaluation, {what}", len(experiments), tested, mean(False, 0), mean(False, 1), rate)
+    return [train, test]
+
+
+def table(found: Iterable[Stage]) -> pd.DataFrame:
+    rows = [
+        {
+            "phase": stage.phase,
+            "stage": stage.name,
+            "runs": stage.runs,
+            "MFLOP per item": stage.flops / 1e6,
+            "items per run": stage.items,
+            "PFLOP": stage.runs * stage.items * stage.flops / 1e15,
+            "CPU core-hours (measured rate)": stage.runs * stage.items * stage.cpu_seconds / 3600,
+            "GPU-hours (estimate)": stage.gpu_hours,
+            "longest run, GPU-hours (estimate)": stage.run_hours,
+        }
+        for stage in found
+    ]
+    return pd.DataFrame(rows).round(4)
+
+
+def wall_hours(found: Iterable[Stage], gpus: int) -> float:
+    """Hours with so many GPUs: phases follow one another, runs of a phase are dealt out, none is shared."""
+    found = list(found)
+    phases = [[stage for stage in found if stage.phase == phase] for phase in sorted({s.phase for s in found})]
+    return sum(max(max(s.run_hours for s in part), sum(s.gpu_hours for s in part) / gpus) for part in phases)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="count FLOPs only, measure no CPU time")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    found = stages(measure=not options.quick)
+    shown = table(found)
+    print(shown.to_string(index=False))
+    print(f"total: {shown['PFLOP'].sum():,.0f} PFLOP, {sum(s.gpu_hours for s in found):.1f} GPU-hours (estimate)")
+    for gpus in GPUS:
+        print(f"{gpus:3d} GPUs: {wall_hours(found, gpus):6.1f} hours (estimate)")
+    if not options.quick:
+        for file in tables.write(shown, "sizing"):
+            print(file)
+
+
+if __name__ == "__main__":
+    main()
