@@ -48,6 +48,11 @@ class Rotations:
     domain_names: tuple[str, ...]
     hashes: dict[str, str]
 
+    def take(self, rows: Tensor, turns: Tensor) -> Tensor:
+        """Image rows[i, ...] in the turn turns[i, ...], [*rows.shape, ...]."""
+        flat = self.inputs.flatten(0, 1)
+        return flat.index_select(0, (turns * self.inputs.shape[1] + rows).flatten()).unflatten(0, rows.shape)
+
 
 def rotations(
     data: ImageSet,
