@@ -113,7 +113,8 @@ def adapt(p: Adaptation, source: Origin | None = None) -> runs.Record:
 
     metrics: "accuracy" on the target and on "held_out" source images, in percent; "steps_per_second"
     arrays: "predicted" and true "labels" of every target image, in the order of the data set; the same predictions for
-    other test minibatches, such as "predicted/16/file"; the history of the training
+    other test minibatches, such as "predicted/16/file"; the history of the training; if f is trained, "map/before" and
+    "map/after" [n, 2]: principal components of a few images' features, with their "map/labels" and "map/domains"
     """
     source = source or origin(p)
 
@@ -131,8 +132,12 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, fl
     start = adaptation.first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
     model = Adapter(f, start, p.K, p.eta, p.method, p.seed).to(device)
     names = [field.name for field in dataclasses.fields(Schedule)]
+    seen = map_rows(bank)
+    places = {"map/before": plane(adaptation.embed(model, bank, seen)[0])} if list(f.parameters()) else {}
     history = adaptation.train(model, bank, sources, target, Schedule(**{name: getattr(p, name) for name in names}))
 
+    if places:
+        places["map/after"] = plane(adaptation.embed(model, bank, seen)[0])
     features = adaptation.embed(model, bank, target)
     main = adaptation.predict(model, features, p.test_batch, p.test_order, p.seed)
     arrays = {"predicted": main, "labels": bank.labels[target]}
@@ -150,7 +155,8 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, fl
         "steps_per_second": history[-1]["steps_per_second"],
     }
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "turn_loss", "accuracy")}
-    return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves
+    arrays |= {"map/labels": bank.labels[seen], "map/domains": bank.domains[seen]} if places else {}
+    return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves | places
 
 
 def domain_rows(p: Adaptation, bank: Any) -> tuple[list[Tensor], list[Tensor], Tensor]:
@@ -175,6 +181,18 @@ def _labelled(bank: Any, sources: list[Tensor], device: torch.device) -> tuple[T
     chosen = [rows[bank.labels[rows] == label][:PER_CLASS] for rows in sources for label in range(len(bank.classes))]
     rows = torch.cat(chosen)
     return bank.take(rows, torch.zeros_like(rows)).to(device), bank.labels[rows].to(device)
+
+
+def map_rows(bank: Any) -> Tensor:
+    """The first images of each class in each domain."""
+    kinds = bank.domains * len(bank.classes) + bank.labels
+    return torch.cat([(kinds == kind).nonzero()[:PER_CLASS, 0] for kind in range(int(kinds.max()) + 1)])
+
+
+def plane(features: Tensor) -> np.ndarray:
+    """Features [n, d] in their first two principal components, float16 [n, 2]."""
+    centred = features - features.mean(0)
+    return (centred @ torch.linalg.svd(centred, full_matrices=False)[2][:2].mT).cpu().numpy().astype(np.float16)
 
 
 def on_device(bank: Rotations) -> Rotations:
