@@ -51,11 +51,12 @@ class Adapter(nn.Module):
     """f, lambda, xi and the rotation head z^.
 
     `f` is the part of the feature network that learns: its inputs [n, ...] come from a bank, its outputs are [n, d].
-    `start` [k, d] is the first lambda. SIB's own options are those of the release, as for few-shot tasks.
+    `start` [k, d] is the first lambda. SIB's options are those of the release, as for few-shot tasks, but for the mean
+    over a task's images in place of their sum: minibatches at test time may be of another size than in training.
     """
 
     def __init__(
-        self, f: nn.Module, start: Tensor, K: int = 3, eta: float = 1e-3, method: str = "SIB-Rot", seed: int = 0
+        self, f: nn.Module, start: Tensor, K: int = 3, eta: float = 0.1, method: str = "SIB-Rot", seed: int = 0
     ) -> None:
         super().__init__()
         if method not in METHODS:
@@ -64,7 +65,7 @@ class Adapter(nn.Module):
             raise ValueError(f"{method} takes no synthetic gradient steps: K must be 0, not {K}")
         ways, dim = start.shape
         self.f, self.method = f, METHODS[method]
-        self.sib = SIB(ways, dim, K, eta, seed=seed)
+        self.sib = SIB(ways, dim, K, eta, reduction="mean", seed=seed)
         self.sib.prototype_weight.requires_grad_(False)  # belongs to few-shot's lambda
         self.start = nn.Parameter(start.clone())  # lambda
         self.turn_head = nn.Linear(ways + dim, TURNS)
@@ -84,7 +85,7 @@ class Adapter(nn.Module):
         return self.sib.descend(theta, upright)
 
     def turn_step(self, theta: Tensor, turned: Tensor, turns: Tensor, n: int) -> Tensor:
-        """Eq. (ssup) in closed form: the loss is summed over n images (or their mean, as in SIB), mean over turns."""
+        """Eq. (ssup) in closed form: the loss is the mean over turns, and over n images the mean or sum as in SIB."""
         direction, norm = direction_and_norm(theta)
         wrong = self.turn_logits(turned, theta).softmax(-1) - F.one_hot(turns, TURNS)  # dL/dz^
         error = wrong @ self.turn_head.weight[:, : self.sib.ways]  # dL/dy^

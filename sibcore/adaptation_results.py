@@ -45,7 +45,7 @@ class AdaptationNotebook:
         ["source-only", "SIB-Rot"], min_length=1, description="what to train"
     )
     K: Annotated[list[NonNegative], one_or_several] = Field([0, 3], min_length=1, description="of SIB-Rot, steps")
-    eta: Positive = Field(1e-3, description="step size of the inner updates")
+    eta: Positive = Field(0.1, description="step size of the inner updates, for means over a minibatch")
     batch: Count = Field(32, description="images of each domain in a training step")
     lr: Positive = Field(1e-4, description="learning rate of Adam")
     seeds: Count = Field(1, description="trainings of each setting")
@@ -207,12 +207,35 @@ def table(kinds: Sequence[str] = KINDS, backbone: str = "efficientnet-lite0") ->
     return both[[*front, *columns[5:]]].reset_index(drop=True)
 
 
+def differences(found: Mapping[str, Scores], pairs: Sequence[tuple[Key, Key]]) -> pd.DataFrame:
+    """Paired gains by kind of features, pair of methods and target: features, before, after, target, gain, ci95."""
+    rows = []
+    for kind, scores in found.items():
+        for before, after in pairs:
+            if before in scores and after in scores:
+                there = [target for target in DOMAINS if target in scores[before] and target in scores[after]]
+                gains = {target: gain(scores[before][target], scores[after][target]) for target in there}
+                if len(there) == len(DOMAINS):
+                    gains[AVERAGE] = average_gain(scores[before], scores[after])
+                names = (kind, name_of(before), name_of(after))
+                rows += [(*names, target, number.mean, number.ci95) for target, number in gains.items()]
+    return pd.DataFrame(rows, columns=["features", "before", "after", "target", "gain", "ci95"])
+
+
+def at_size(by_target: Mapping[str, Sequence[Record]], size: int, order: str) -> float:
+    """Accuracy averaged over the targets there are, with test minibatches of one size and order."""
+    return float(np.mean([score(records, f"predicted/{size}/{order}").mean for records in by_target.values()]))
+
+
+def name_of(key: Key) -> str:
+    return f"{key[0]}, K = {key[1]}" if "SIB" in key[0] else key[0]
+
+
 def reading(kind: str, backbone: str = "efficientnet-lite0") -> pd.DataFrame:
     """For reading: a row a method, a column a target, "85.1 ± 0.9"."""
     rows = []
     for (method, K), by_target in published(kind, backbone).items():
         cells = {target: str(score(records)) for target, records in by_target.items()}
         over_all = average(by_target)
-        name = f"{method}, K = {K}" if "SIB" in method else method
-        rows.append({"method": name} | cells | {AVERAGE: str(over_all) if over_all else ""})
+        rows.append({"method": name_of((method, K))} | cells | {AVERAGE: str(over_all) if over_all else ""})
     return pd.DataFrame(rows, columns=["method", *DOMAINS, AVERAGE]).fillna("")
