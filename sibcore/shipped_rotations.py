@@ -19,7 +19,7 @@ from sibcore.checkpoints import read_tensors, write_tensors
 from sibcore.rotations import Rotations
 from sibcore.sib import unit
 
-DIM = 192  # 7.7 MB
+DIM = 256  # 10.2 MB
 
 
 def make(bank: Rotations, dataset: str, backbone: str, size: int, dim: int = DIM) -> Path:

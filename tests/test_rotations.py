@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import numpy as np
 import pytest
 import torch
@@ -9,7 +7,7 @@ from tiny_images import tiny_set
 from torch import nn
 
 from sibcore import rotations
-from sibcore.backbones import Normalise, backbone, halves
+from sibcore.backbones import halves, imagenet_network
 from sibcore.datasets.base import Index, image_set
 
 CPU = torch.device("cpu")
@@ -55,26 +53,17 @@ def test_each_image_is_seen_in_four_turns(data, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["features", "activations"])
-def test_the_whole_network_is_its_upper_part_after_its_lower(data, tmp_path, monkeypatch, part):
+@torch.no_grad()
+def test_the_whole_network_is_its_upper_part_after_its_lower(data, tmp_path, part):
     pytest.importorskip("efficientnet_lite_pytorch")
-    monkeypatch.setattr(rotations, "imagenet_network", untrained)
     bank = rotations.rotations(data, part=part, device=CPU, cache=tmp_path)
-    network = untrained("efficientnet-lite0", 16)
+    network = imagenet_network("efficientnet-lite0", 16)
     expected = network(torch.tensor(data.images).permute(0, 3, 1, 2) / 255)
     found = bank.inputs[0] if part == "features" else halves(network)[1](bank.inputs[0].float())
     assert torch.allclose(found, expected, atol=1e-2 * expected.abs().max().item())
     assert bank.hashes["tiny"] == data.sha256
     assert bank.domain_names == ("art", "photo")
     assert bank.labels.tolist() == data.labels.tolist()
-
-
-def untrained(name, size):
-    """In place of ImageNet's weights, which take long to read."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        f = backbone(name, size)
-    normalise = Normalise((0.5,) * 3, (0.5,) * 3)
-    return nn.Sequential(OrderedDict(normalise=normalise, backbone=f)).eval().requires_grad_(False)
 
 
 def test_activations_are_kept_in_half_precision(data, tmp_path):
