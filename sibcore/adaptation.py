@@ -200,32 +200,39 @@ def _task_features(
 
 @torch.no_grad()
 def embed(model: Adapter, bank: Bank, rows: Tensor) -> Tensor:
-    """Unit features [4, N, d] of images in all turns."""
-    every = torch.arange(TURNS, device=rows.device)[:, None]
-    parts = [model.features(bank.take(part.expand(TURNS, -1), every.expand(-1, len(part)))) for part in rows.split(64)]
+    """Unit features of images, in all turns [4, N, d] if the model looks at them, else upright [1, N, d]."""
+    every = torch.arange(TURNS if model.method.starts_by_turns else 1, device=rows.device)[:, None]
+    parts = [
+        model.features(bank.take(part.expand(len(every), -1), every.expand(-1, len(part)))) for part in rows.split(64)
+    ]
     return torch.cat(parts, 1)
 
 
 @torch.no_grad()
 def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffled", seed: int = 0) -> Tensor:
-    """The class [N] of every image, given unit features [4, N, d], in minibatches of at most `batch` of like size.
+    """The class [N] of every image, given what `embed` gives, in minibatches of at most `batch` and of like size.
 
     "shuffled" deals the images out at random, "file" as they are stored, in PACS class after class.
     """
-    count = features.shape[1]
+    seen, count, dim = features.shape
     generator = torch.Generator().manual_seed(combine(seed, batch))
     sequence = torch.randperm(count, generator=generator) if order == "shuffled" else torch.arange(count)
     predicted = torch.full((count,), -1, device=features.device)
     for part in sequence.to(features.device).tensor_split(math.ceil(count / batch)):
-        upright, turned = features[:1, part], features[:, part].reshape(1, -1, features.shape[-1])
-        turns = torch.arange(TURNS, device=features.device).repeat_interleave(len(part))[None]
+        upright, turned = features[:1, part], features[:, part].reshape(1, -1, dim)
+        turns = torch.arange(seen, device=features.device).repeat_interleave(len(part))[None]
         theta = model.theta(upright, turned, turns)
         predicted[part] = model.sib.classify(upright, theta[-1])[0].argmax(-1)
     return predicted
 
 
 def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> Tensor:
-    """Class means of unit features, the few-shot lambda with labelled source images [n, ...] as its support set."""
+    """Class means of unit features, as few-shot's lambda, with labelled source images [n, ...] as the support set.
+
+    Their mean is taken off: all features of a ReLU network point much the same way, and what tells classes apart is
+    the rest.
+    """
     with torch.no_grad():
         features = torch.cat([unit(f(part.float())) for part in inputs.split(256)])
-    return unit(class_means(features, labels, ways)[0])
+    means = class_means(features, labels, ways)[0]
+    return unit(means - means.mean(0))
