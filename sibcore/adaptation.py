@@ -56,7 +56,7 @@ class Adapter(nn.Module):
     """
 
     def __init__(
-        self, f: nn.Module, start: Tensor, K: int = 3, eta: float = 0.1, method: str = "SIB-Rot", seed: int = 0
+        self, f: nn.Module, start: Tensor, K: int = 3, eta: float = 0.03, method: str = "SIB-Rot", seed: int = 0
     ) -> None:
         super().__init__()
         if method not in METHODS:

@@ -45,15 +45,20 @@ class AdaptationNotebook:
         ["source-only", "SIB-Rot"], min_length=1, description="what to train"
     )
     K: Annotated[list[NonNegative], one_or_several] = Field([0, 3], min_length=1, description="of SIB-Rot, steps")
-    eta: Positive = Field(0.1, description="step size of the inner updates, for means over a minibatch")
-    batch: Count = Field(32, description="images of each domain in a training step")
-    lr: Positive = Field(1e-4, description="learning rate of Adam")
+    eta: Positive = Field(0.03, description="step size of the inner updates, for means over a minibatch")
+    batch: Annotated[list[Count], one_or_several] = Field(
+        [32], min_length=1, description="images of each domain in a training step, for each of the features"
+    )
+    lr: Annotated[list[Positive], one_or_several] = Field(
+        [3e-3], min_length=1, description="learning rate of Adam, for each of the features"
+    )
     seeds: Count = Field(1, description="trainings of each setting")
 
     def experiments(self) -> list[Adaptation]:
         """The grid. theta^0 = lambda without steps is a source-only or Rot classifier, so "SIB" has the largest K."""
-        if not len(self.features) == len(self.size) == len(self.steps):
-            raise ValueError("features, size and steps belong together: give as many of each")
+        together = (self.features, self.size, self.steps, self.batch, self.lr)
+        if len({len(values) for values in together}) > 1:
+            raise ValueError("features, size, steps, batch and lr belong together: give as many of each")
         return [
             Adaptation(
                 backbone=self.backbone,
@@ -64,12 +69,12 @@ class AdaptationNotebook:
                 method=method,
                 K=K,
                 eta=self.eta,
-                batch=self.batch,
-                lr=self.lr,
+                batch=batch,
+                lr=lr,
                 turns="all" if features in ("shipped", "frozen") else "one",
                 seed=seed,
             )
-            for features, size, steps in zip(self.features, self.size, self.steps, strict=True)
+            for features, size, steps, batch, lr in zip(*together, strict=True)
             for seed in range(self.seeds)
             for target in self.targets
             for method in self.methods

@@ -49,7 +49,7 @@ class Adaptation:
     left_out: str = Field("", description="domain that is neither source nor target")
     method: Literal[tuple(METHODS)] = Field("SIB-Rot", description="how the class weights of a minibatch come about")
     K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(0.1, description="step size of the inner updates, for means over a minibatch")
+    eta: Positive = Field(0.03, description="step size of the inner updates, for means over a minibatch")
     tasks: Literal["domain", "mixed"] = Field("domain", description="a task a source domain, or one of all")
     steps: Count = Field(2000, description="training steps")
     batch: Count = Field(32, description="images of each domain in a step")
