@@ -51,12 +51,21 @@ class Adapter(nn.Module):
     """f, lambda, xi and the rotation head z^.
 
     `f` is the part of the feature network that learns: its inputs [n, ...] come from a bank, its outputs are [n, d].
-    `start` [k, d] is the first lambda. SIB's options are those of the release, as for few-shot tasks, but for the mean
-    over a task's images in place of their sum: minibatches at test time may be of another size than in training.
+    Unit features are seen from `centre` [d], a mean of source images before training: those of a ReLU network all
+    point much the same way, which leaves a cosine classifier little room. `start` [k, d] is the first lambda. SIB's
+    options are those of the release, as for few-shot tasks, but for the mean over a task's images in place of their
+    sum: minibatches at test time may be of another size than in training.
     """
 
     def __init__(
-        self, f: nn.Module, start: Tensor, K: int = 3, eta: float = 0.03, method: str = "SIB-Rot", seed: int = 0
+        self,
+        f: nn.Module,
+        start: Tensor,
+        centre: Tensor,
+        K: int = 3,
+        eta: float = 0.03,
+        method: str = "SIB-Rot",
+        seed: int = 0,
     ) -> None:
         super().__init__()
         if method not in METHODS:
@@ -68,6 +77,7 @@ class Adapter(nn.Module):
         self.sib = SIB(ways, dim, K, eta, reduction="mean", seed=seed)
         self.sib.prototype_weight.requires_grad_(False)  # belongs to few-shot's lambda
         self.start = nn.Parameter(start.clone())  # lambda
+        self.register_buffer("centre", centre.clone())
         self.turn_head = nn.Linear(ways + dim, TURNS)
         nn.init.zeros_(self.turn_head.weight)
         nn.init.zeros_(self.turn_head.bias)
@@ -75,7 +85,7 @@ class Adapter(nn.Module):
     def features(self, inputs: Tensor) -> Tensor:
         """inputs [B, n, ...] -> unit features [B, n, d]."""
         flat = self.f(inputs.flatten(0, 1).float())
-        return unit(flat).unflatten(0, inputs.shape[:2])
+        return unit(unit(flat) - self.centre).unflatten(0, inputs.shape[:2])
 
     def theta(self, upright: Tensor, turned: Tensor, turns: Tensor) -> list[Tensor]:
         """theta^0, ..., theta^K [B, k, d] of tasks: unit features [B, n, d] and, turned, [B, m, d], turns [B, m]."""
@@ -226,13 +236,12 @@ def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffl
     return predicted
 
 
-def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> Tensor:
-    """Class means of unit features, as few-shot's lambda, with labelled source images [n, ...] as the support set.
+def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
+    """lambda [k, d] to start from, and the centre [d] of unit features, of labelled source images [n, ...].
 
-    Their mean is taken off: all features of a ReLU network point much the same way, and what tells classes apart is
-    the rest.
+    It is few-shot's: class means, with these images as the support set.
     """
     with torch.no_grad():
         features = torch.cat([unit(f(part.float())) for part in inputs.split(256)])
-    means = class_means(features, labels, ways)[0]
-    return unit(means - means.mean(0))
+    centre = features.mean(0)
+    return unit(class_means(unit(features - centre), labels, ways)[0]), centre

@@ -129,8 +129,8 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, fl
     device = pick_device()
     sources, held_out, target = domain_rows(p, bank)
     f = copy.deepcopy(f).to(device)
-    start = adaptation.first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
-    model = Adapter(f, start, p.K, p.eta, p.method, p.seed).to(device)
+    start, centre = adaptation.first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
+    model = Adapter(f, start, centre, p.K, p.eta, p.method, p.seed).to(device)
     names = [field.name for field in dataclasses.fields(Schedule)]
     seen = map_rows(bank)
     places = {"map/before": plane(adaptation.embed(model, bank, seen)[0])} if list(f.parameters()) else {}

@@ -20,7 +20,7 @@ from sibcore.sib import unit
 def adapter(K=3, method="SIB-Rot", seed=0, eta=0.1):
     """Every parameter away from its first value, in double precision."""
     generator = torch.Generator().manual_seed(seed)
-    model = Adapter(nn.Identity(), torch.randn(3, 6, generator=generator), K, eta, method).double()
+    model = Adapter(nn.Identity(), torch.randn(3, 6, generator=generator), torch.zeros(6), K, eta, method).double()
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     return model
@@ -94,9 +94,9 @@ def test_the_rotation_loss_leaves_lambda_alone():
 
 def test_only_methods_that_descend_take_steps():
     with pytest.raises(ValueError, match="K must be 0, not 3"):
-        Adapter(nn.Identity(), torch.ones(3, 6), 3, method="Rot")
+        Adapter(nn.Identity(), torch.ones(3, 6), torch.zeros(6), 3, method="Rot")
     with pytest.raises(ValueError, match="source-only, Rot, SIB, SIB-Rot"):
-        Adapter(nn.Identity(), torch.ones(3, 6), 3, method="JiGen")
+        Adapter(nn.Identity(), torch.ones(3, 6), torch.zeros(6), 3, method="JiGen")
 
 
 class Sees(Adapter):
@@ -110,7 +110,7 @@ class Sees(Adapter):
 @settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 40), batch=st.integers(1, 50), order=st.sampled_from(["shuffled", "file"]))
 def test_each_image_is_predicted_exactly_once_in_minibatches_of_like_size(count, batch, order):
-    model = Sees(nn.Identity(), torch.eye(3, 6), 1)
+    model = Sees(nn.Identity(), torch.eye(3, 6), torch.zeros(6), 1)
     model.seen = []
     features = torch.arange(count)[None, :, None].float().expand(4, -1, 6)
     assert (predict(model, features, batch, order) >= 0).all()
@@ -134,8 +134,8 @@ def test_without_steps_the_size_and_order_of_minibatches_do_not_matter():
 def test_training_lowers_both_losses(turns):
     bank, p = domains(), setting(turns=turns)
     sources, _, target = domain_rows(p, bank)
-    start = adaptation.first_lambda(nn.Identity(), bank.inputs[0, sources[0]], bank.labels[sources[0]], 3)
-    model = Adapter(nn.Identity(), start, 1, 0.01)
+    start, centre = adaptation.first_lambda(nn.Identity(), bank.inputs[0, sources[0]], bank.labels[sources[0]], 3)
+    model = Adapter(nn.Identity(), start, centre, 1, 0.01)
     schedule = Schedule(steps=60, batch=8, lr=1e-2, turns=turns)
     history = adaptation.train(model, bank, sources, target, schedule)
     assert [row["step"] for row in history] == list(range(3, 61, 3))
