@@ -55,7 +55,7 @@ class AdaptationNotebook:
     seeds: Count = Field(1, description="trainings of each setting")
 
     def experiments(self) -> list[Adaptation]:
-        """The grid. theta^0 = lambda without steps is a source-only or Rot classifier, so "SIB" has the largest K."""
+        """The grid. theta^0 = lambda without steps is a source-only or Rot classifier, so "SIB" has one K alone, 3."""
         together = (self.features, self.size, self.steps, self.batch, self.lr)
         if len({len(values) for values in together}) > 1:
             raise ValueError("features, size, steps, batch and lr belong together: give as many of each")
@@ -79,7 +79,7 @@ class AdaptationNotebook:
             for target in self.targets
             for method in self.methods
             if not (method == "Rot" and features in ("shipped", "frozen"))  # f learns nothing: it is source-only
-            for K in {"SIB-Rot": self.K, "SIB": [max(self.K)]}.get(method, [0])
+            for K in {"SIB-Rot": self.K, "SIB": [3 if 3 in self.K else max(self.K)]}.get(method, [0])
         ]
 
 
