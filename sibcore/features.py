@@ -68,7 +68,7 @@ def feature_bank(
     }
     key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
     path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key}.safetensors"
-    tensors = _read(path, what)
+    tensors = read_known(path, what)
     if tensors is None:
         tensors = _compute(network, data, what, device or pick_device())
         _refuse_bad_numbers(tensors, data, split, network)
@@ -133,7 +133,7 @@ def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, 
         )
 
 
-def _read(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
+def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors in a file, or None where it is missing, damaged or about something else."""
     if not path.exists():
         return None

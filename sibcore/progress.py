@@ -26,6 +26,6 @@ def meter(total: int | None, what: str, unit: str, **options: object) -> tqdm:
         mininterval=0.1 if watched else 5,
         leave=False,
         ascii=not watched,
-        bar_format=None if watched else "{desc}: {n_fmt}/{total_fmt}{unit}, {elapsed}, {remaining} left\n",
+        bar_format=None if watched else "{desc}: {n_fmt}/{total_fmt}{unit}, {rate_fmt}, {elapsed}, {remaining} left\n",
         **options,
     )

@@ -31,8 +31,8 @@ def file(dataset: str, backbone: str) -> Path:
     return paths.root() / "results" / "features" / f"{dataset}-{backbone}.safetensors"
 
 
-def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Features]:
-    """Features by split."""
+def existing(dataset: str, backbone: str) -> Path:
+    """As `file`, or an error that says what there is."""
     path = file(dataset, backbone)
     if not path.is_file():
         there = ", ".join(sorted(p.stem for p in path.parent.glob("*.safetensors"))) or "none here"
@@ -40,7 +40,12 @@ def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Fea
             f"no features of {dataset} under {backbone} come with the project (there are: {there}); take them from "
             "images instead (features='images'), or use a checkout of the project"
         )
-    tensors, about = read_tensors(path)
+    return path
+
+
+def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Features]:
+    """Features by split."""
+    tensors, about = read_tensors(existing(dataset, backbone))
     features = dequantise(**{name: tensors[name] for name in ("codes", "low", "step")})
     return {split: _split(features, tensors["labels"].long(), about, split) for split in about["splits"]}
 

@@ -11,6 +11,7 @@ tensors are stored with the queries last ([B, k, n]): sums over a task's queries
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -107,12 +108,20 @@ class SIB(nn.Module):
         noise [K+1, B, k, d] holds a standard normal for every step and one for the final w; None means w = theta.
         """
         prototypes, of_class = class_means(support, support_labels, self.ways)
-        thetas = [prototypes * self.prototype_weight]  # lambda
+        theta = prototypes * self.prototype_weight  # lambda
         if self.transductive:
-            features, error_of = query, self.xi.of_cosines(self.scale, self.bias)  # stands for dl/dy^
-        else:  # dl/dy^ itself, on the support set
-            features, error_of = support, lambda c: (self.scale * (self.bias + c)).softmax(-1) - of_class.mT
-        rate = self.scale * (self.eta / (features.shape[1] if self.reduction == "mean" else 1))
+            return self.descend(theta, query, noise)
+        # dl/dy^ itself, on the support set
+        return self._descend(theta, support, lambda c: (self.scale * (self.bias + c)).softmax(-1) - of_class.mT, noise)
+
+    def descend(self, theta: Tensor, query: Tensor, noise: Tensor | None = None) -> list[Tensor]:
+        """theta^0, ..., theta^K from any theta^0 = `theta` [B, k, d], by xi on unit queries [B, n, d]."""
+        return self._descend(theta, query, self.xi.of_cosines(self.scale, self.bias), noise)  # xi stands for dl/dy^
+
+    def _descend(
+        self, theta: Tensor, features: Tensor, error_of: Callable[[Tensor], Tensor], noise: Tensor | None
+    ) -> list[Tensor]:
+        thetas, rate = [theta], self.rate(features.shape[1])
         for k in range(self.steps):
             direction, norm = direction_and_norm(self.sample(thetas[k], noise, k))
             error = error_of(torch.bmm(direction, features.mT).mT)
@@ -121,6 +130,10 @@ class SIB(nn.Module):
                 theta = theta - self.eta * self.kl_weight * self._kl_gradient(thetas[k])
             thetas.append(theta)
         return thetas
+
+    def rate(self, n: int) -> Tensor:
+        """eta dy^/dcos, for the reduction of a sum over n queries."""
+        return self.scale * (self.eta / (n if self.reduction == "mean" else 1))
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         """`forward` for unit features, without checks and noise: the hot path of evaluation."""

@@ -1,0 +1,117 @@
+"""Scores and the table from made-up records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from adaptation_records import IMAGES, grid, record
+from scipy import stats
+from sklearn.metrics import confusion_matrix
+
+from sibcore import adaptation_figures, adaptation_results, runs
+from sibcore.adaptation_results import AdaptationNotebook
+from sibcore.datasets.pacs import DOMAINS
+
+ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}
+
+
+@pytest.fixture(autouse=True)
+def no_committed_records(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+
+
+def test_the_score_of_one_training_is_the_share_of_right_answers_with_its_binomial_interval():
+    score = adaptation_results.score([record(70, target="photo")])
+    assert score.mean == pytest.approx(70)
+    assert score.ci95 == pytest.approx(196 * np.sqrt(0.7 * 0.3 / IMAGES))
+
+
+def test_the_gain_is_paired_by_image_and_by_seed():
+    before = [record(60, target="photo", K=0, seed=seed) for seed in (0, 1)]
+    after = [record(70, target="photo", K=3, seed=seed) for seed in (0, 1, 2)]
+    gain = adaptation_results.gain(before, after)
+    assert gain.mean == pytest.approx(10)
+    one = adaptation_results.gain(before[:1], after[:1])
+    first, second = (adaptation_results.right([r])[0].astype(float) for r in (before[0], after[0]))
+    low, high = stats.ttest_rel(second, first).confidence_interval(0.95)
+    assert one.ci95 == pytest.approx(100 * (high - low) / 2, rel=0.02)
+
+
+def test_the_average_needs_all_four_domains():
+    records = grid(ALL)
+    found = adaptation_results.scores_of(records)
+    assert list(found) == list(ALL)
+    assert adaptation_results.average(found["SIB-Rot", 3]).mean == pytest.approx(70)
+    gain = adaptation_results.average_gain(found["SIB-Rot", 0], found["SIB-Rot", 3])
+    single = [adaptation_results.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).ci95 for t in DOMAINS]
+    assert gain.mean == pytest.approx(9, abs=0.5)
+    assert gain.ci95 == pytest.approx(np.sqrt(np.square(single).sum()) / 4)
+    del found["SIB-Rot", 3]["photo"]
+    assert adaptation_results.average(found["SIB-Rot", 3]) is None
+
+
+def test_the_longest_training_counts_and_trials_with_a_domain_left_out_do_not():
+    record(50, target="photo", steps=10), record(80, target="photo", steps=20)
+    record(99, target="photo", steps=30, left_out="sketch")
+    found = adaptation_results.published("shipped")["SIB-Rot", 3]["photo"]
+    assert [r.metrics["accuracy"] for r in found] == [80]
+
+
+def test_the_table_has_every_number_of_the_paper_and_every_one_of_ours():
+    grid(ALL)
+    table = adaptation_results.table()
+    assert len(table.dropna(subset="paper").drop_duplicates(["target", "method", "K"])) == 20
+    assert len(table.dropna(subset="ours")) == 15
+    row = table.query("target == 'average' and method == 'SIB-Rot' and K == 3").iloc[0]
+    assert (row["paper"], row["ours"], row["seeds"], row["profile"]) == (89.6, pytest.approx(70), 2, "quick")
+    assert len(row["run"].split()) == 8
+    assert set(table[table["method"] == "JiGen"]["backbone"]) == {"resnet18"}
+    names = ["target", "method", "K", "backbone", "paper", "ours", "ours_ci95", "seeds", "profile", "run"]
+    assert set(names) <= set(table)
+
+
+def test_without_records_the_table_is_the_papers():
+    table = adaptation_results.table()
+    assert len(table) == 20
+    assert table["ours"].isna().all()
+
+
+def test_confusions_are_those_of_scikit_learn():
+    taken = record(70, target="photo")
+    expected = confusion_matrix(taken.arrays["labels"], taken.arrays["predicted"], normalize="true")
+    assert np.allclose(adaptation_results.confusion([taken]), expected)
+
+
+def test_gains_by_class_average_to_the_gain_of_the_domain():
+    found = adaptation_results.scores_of(grid(ALL))
+    gains = adaptation_results.class_gains(found["SIB-Rot", 0], found["SIB-Rot", 3])
+    expected = [adaptation_results.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).mean for t in DOMAINS]
+    assert np.allclose(gains.mean(1), expected)  # all classes have as many images
+
+
+def test_the_notebooks_grid_leaves_out_what_cannot_differ():
+    p = AdaptationNotebook(methods=["source-only", "Rot", "SIB", "SIB-Rot"], K=[0, 3], targets="photo", seeds=2)
+    assert [(e.method, e.K) for e in p.experiments() if e.seed == 0] == [
+        ("source-only", 0),
+        ("SIB", 3),
+        ("SIB-Rot", 0),
+        ("SIB-Rot", 3),
+    ]
+    p = AdaptationNotebook(features="upper", size=128, steps=10, methods="Rot", targets="photo")
+    assert [(e.method, e.size, e.steps, e.turns) for e in p.experiments()] == [("Rot", 128, 10, "one")]
+    with pytest.raises(ValueError, match="as many of each"):
+        AdaptationNotebook(features=["shipped", "frozen"]).experiments()
+
+
+def test_all_figures_are_drawn():
+    found = adaptation_results.scores_of(grid(ALL))
+    first, last = ("SIB-Rot", 0), ("SIB-Rot", 3)
+    figures = [
+        adaptation_figures.accuracy_by_domain(found),
+        adaptation_figures.gains(found, first, last),
+        adaptation_figures.confusions(found, [first, last]),
+        adaptation_figures.minibatches(found, last, first),
+        adaptation_figures.feature_map({"SIB-Rot": found[last]["sketch"][0]}),
+    ]
+    assert [len(figure.axes) for figure in figures] == [1, 2, 8, 4, 4]
+    assert runs.published("adaptation")
