@@ -229,7 +229,8 @@ def test_inductive_steps_agree_with_the_paper_if_they_change_less_than_a_point(a
 def test_too_many_queries_hurt_if_the_loss_is_beyond_both_intervals(last, verdict):
     row = {"dataset": "mini-imagenet", "backbone": "conv4-128", "K": 3, "eta": 1e-3, "shots": 1, "split": "test"}
     row |= {"ours_ci95": 0.5, "episodes": 1, "seeds": 1, "steps": 1, "run": "a-1"}
-    table = tables.query_size(pd.DataFrame([row | {"n": n, "ours": v} for n, v in ((3, 61), (10, 63.2), (45, last))]))
+    numbers = [(3, 15, 61), (10, 15, 63.2), (10, 10, 50.0), (45, 15, last), (45, 45, 70.0)]
+    table = tables.query_size(pd.DataFrame([row | {"n": n, "tested": m, "ours": v} for n, m, v in numbers]))
     found = findings.query_size(table)
     assert found.verdict == verdict
     assert "$n=10$" in found.ours
