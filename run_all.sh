@@ -86,9 +86,10 @@ run_tests() {
     trap 'rm -rf "$scratch"' EXIT
     ruff check . || failed+=("ruff check")
     ruff format --check . || failed+=("ruff format")
-    "$python" -m pytest "$@" || failed+=(pytest)
-    SIB_OUTPUT=$scratch "$python" -m pytest --nbval-lax --nbval-current-env --nbval-cell-timeout=600 \
-        -p no:cacheprovider notebooks || failed+=(nbval)
+    # A process for each core, and one thread in each: threads that wait for one another's cores cost more than they bring.
+    OMP_NUM_THREADS=1 "$python" -m pytest -n auto "$@" || failed+=(pytest)
+    SIB_OUTPUT=$scratch OMP_NUM_THREADS=1 "$python" -m pytest -n auto --dist loadfile --nbval-lax --nbval-current-env \
+        --nbval-cell-timeout=600 -p no:cacheprovider notebooks || failed+=(nbval)
     if ((${#failed[@]})); then
         printf 'FAILED: %s\n' "${failed[@]}"
         return 1
