@@ -245,6 +245,21 @@ def at_size(by_target: Mapping[str, Sequence[Record]], size: int, order: str) ->
     return float(np.mean([score(records, f"predicted/{size}/{order}").mean for records in by_target.values()]))
 
 
+def records(scores: Scores) -> list[Record]:
+    """All records behind some scores."""
+    return [record for by_target in scores.values() for seeds in by_target.values() for record in seeds]
+
+
+def seeds(scores: Scores, key: Key) -> int:
+    """How many trainings of a method every target has."""
+    return min((len(scores.get(key, {}).get(target, [])) for target in DOMAINS), default=0)
+
+
+def said(gain: float, ci95: float) -> str:
+    """A difference in words."""
+    return "is above" if gain - ci95 > 0 else "is below" if gain + ci95 < 0 else "is not told apart from"
+
+
 def name_of(key: Key) -> str:
     return f"{key[0]}, K = {key[1]}" if "SIB" in key[0] else key[0]
 
