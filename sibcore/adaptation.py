@@ -21,6 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
+from scipy.special import gammaincinv
 from torch import Tensor, nn
 
 from sibcore.augment import combine
@@ -133,6 +134,7 @@ class Schedule:
     lr: Positive = 1e-4  # Adam's
     turns: Literal["all", "one"] = "all"  # of an image in a training step; at test time always all
     turn_weight: Annotated[float, Field(ge=0)] = 1.0  # of the rotation loss
+    alpha: Annotated[float, Field(ge=0)] = 0.0  # Dirichlet spread of a source task's class proportions; 0: as they are
     seed: NonNegative = 0
 
 
@@ -173,8 +175,8 @@ def _losses(
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Cross-entropy at theta^K of the source tasks, the rotation loss, and the accuracy."""
-    rows = torch.stack([_draw(domain, schedule.batch, generator) for domain in sources])  # [B, n]
-    unlabelled = _draw(target, schedule.batch, generator)[None]
+    rows = torch.stack([draw(rows, bank.labels[rows], schedule, generator) for rows in sources])  # [B, n]
+    unlabelled = target[torch.randperm(len(target), generator=generator)[: schedule.batch]][None]
     if schedule.tasks == "mixed":
         rows = rows.view(1, -1)
     upright, turned, turns = _task_features(model, bank, rows, schedule, generator)
@@ -187,8 +189,15 @@ def _losses(
     return F.cross_entropy(logits, labels), turn_loss, (logits.argmax(-1) == labels).float().mean()
 
 
-def _draw(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    return rows[torch.randperm(len(rows), generator=generator)[:count].to(rows.device)]
+def draw(rows: Tensor, labels: Tensor, schedule: Schedule, generator: torch.Generator) -> Tensor:
+    """The rows [n] of a source task. With `alpha` its classes come in random proportions, as the target's may be."""
+    if not schedule.alpha:
+        return rows[torch.randperm(len(rows), generator=generator)[: schedule.batch].to(rows.device)]
+    counts = labels.bincount().cpu().double()
+    uniform = torch.rand(len(counts), generator=generator, dtype=torch.float64)
+    gamma = torch.from_numpy(gammaincinv(schedule.alpha, uniform.numpy())).clamp_min(1e-300)  # normalised: a Dirichlet
+    weights = (gamma / counts)[labels.cpu()]
+    return rows[torch.multinomial(weights, schedule.batch, True, generator=generator).to(rows.device)]
 
 
 def _task_features(

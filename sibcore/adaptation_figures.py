@@ -48,6 +48,7 @@ def sample_images(data: ImageSet) -> Figure:
             axis = axes[row, column]
             axis.imshow(data.images[rows[data.labels[rows] == column][3]])
             axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(False)
             if row == 0:
                 axis.set_title(name, fontsize=11)
         axes[row, 0].set_ylabel(NAMES[domain])

@@ -18,7 +18,7 @@ from sibcore.params import Count, NonNegative, Positive, one_or_several, paramet
 from sibcore.runs import Record
 
 AVERAGE = "average"
-PROFILES = {"shipped": "quick", "frozen": "cpu", "upper": "cpu", "all": "paper"}
+PROFILES = {"all": "paper", "upper": "cpu", "frozen": "cpu", "shipped": "quick"}
 METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
 Key = tuple[str, int]  # method and K
 Scores = dict[Key, dict[str, list[Record]]]
@@ -52,6 +52,9 @@ class AdaptationNotebook:
     lr: Annotated[list[Positive], one_or_several] = Field(
         [3e-3], min_length=1, description="learning rate of Adam, for each of the features"
     )
+    alpha: Annotated[list[Annotated[float, Field(ge=0)]], one_or_several] = Field(
+        [1.0], min_length=1, description="Dirichlet spread of a source task's class proportions; 0: as they are"
+    )
     seeds: Count = Field(1, description="trainings of each setting")
 
     def experiments(self) -> list[Adaptation]:
@@ -72,9 +75,11 @@ class AdaptationNotebook:
                 batch=batch,
                 lr=lr,
                 turns="all" if features in ("shipped", "frozen") else "one",
+                alpha=alpha,
                 seed=seed,
             )
             for features, size, steps, batch, lr in zip(*together, strict=True)
+            for alpha in self.alpha
             for seed in range(self.seeds)
             for target in self.targets
             for method in self.methods
@@ -109,10 +114,20 @@ def scores_of(records: Sequence[Record]) -> Scores:
     }
 
 
-def published(features: str, backbone: str = "efficientnet-lite0") -> Scores:
-    """All there is on one kind of features; trials with a domain left out are no results."""
-    kinds = {"features": features, "backbone": backbone, "left_out": ""}
-    return scores_of([r for r in runs.published("adaptation") if kinds.items() <= r.params.items()])
+def everything(backbone: str = "efficientnet-lite0") -> dict[str, Scores]:
+    """What there is by kind of features, such as "frozen"; "frozen, α = 0" is without varied class proportions.
+
+    Trials with a domain left out are no results.
+    """
+    there = [r for r in runs.published("adaptation") if (r.params["backbone"], r.params["left_out"]) == (backbone, "")]
+    found = {
+        kind if alpha else f"{kind}, α = 0": scores_of(
+            [r for r in there if (r.params["features"], r.params["alpha"]) == (kind, alpha)]
+        )
+        for kind in PROFILES
+        for alpha in (1.0, 0.0)
+    }
+    return {name: scores for name, scores in found.items() if scores}
 
 
 def right(records: Sequence[Record], predictions: str = "predicted") -> np.ndarray:
@@ -171,27 +186,25 @@ def confusion(records: Sequence[Record]) -> np.ndarray:
     return counts / counts.sum(1, keepdims=True)
 
 
-KINDS = ("all", "upper", "frozen", "shipped")
-
-
-def table(kinds: Sequence[str] = KINDS, backbone: str = "efficientnet-lite0") -> pd.DataFrame:
+def table(backbone: str = "efficientnet-lite0") -> pd.DataFrame:
     """One row a number: what the paper prints and each of ours, side by side where target, method and K agree.
 
     `backbone` is that of our number, or the paper's ResNet-18 if there is none; `features` says what of f was trained.
     """
     rows = []
-    for features in kinds:
-        for (method, K), by_target in published(features, backbone).items():
-            scores = {target: (score(records), records) for target, records in by_target.items()}
+    for name, scores in everything(backbone).items():
+        for (method, K), by_target in scores.items():
+            numbers = {target: (score(records), records) for target, records in by_target.items()}
             if (over_all := average(by_target)) is not None:
-                scores[AVERAGE] = (over_all, [r for records in by_target.values() for r in records])
-            for target, (number, records) in scores.items():
+                numbers[AVERAGE] = (over_all, [r for records in by_target.values() for r in records])
+            for target, (number, records) in numbers.items():
                 rows.append(
                     {
                         **{"target": target, "method": method, "K": K if "SIB" in method else None},
-                        **{"backbone": backbone, "features": features, "ours": number.mean, "ours_ci95": number.ci95},
+                        **{"backbone": backbone, "features": name, "ours": number.mean, "ours_ci95": number.ci95},
                         **{"seeds": len({r.params["seed"] for r in records}), "steps": records[0].params["steps"]},
-                        **{"profile": PROFILES[features], "run": " ".join(r.id for r in records)},
+                        **{"profile": PROFILES[records[0].params["features"]]},
+                        "run": " ".join(r.id for r in records),
                     }
                 )
     columns = ["target", "method", "K", "backbone", "features", "ours", "ours_ci95", "seeds", "steps", "profile", "run"]
@@ -232,15 +245,30 @@ def at_size(by_target: Mapping[str, Sequence[Record]], size: int, order: str) ->
     return float(np.mean([score(records, f"predicted/{size}/{order}").mean for records in by_target.values()]))
 
 
+def records(scores: Scores) -> list[Record]:
+    """All records behind some scores."""
+    return [record for by_target in scores.values() for seeds in by_target.values() for record in seeds]
+
+
+def seeds(scores: Scores, key: Key) -> int:
+    """How many trainings of a method every target has."""
+    return min((len(scores.get(key, {}).get(target, [])) for target in DOMAINS), default=0)
+
+
+def said(gain: float, ci95: float) -> str:
+    """A difference in words."""
+    return "is above" if gain - ci95 > 0 else "is below" if gain + ci95 < 0 else "is not told apart from"
+
+
 def name_of(key: Key) -> str:
     return f"{key[0]}, K = {key[1]}" if "SIB" in key[0] else key[0]
 
 
-def reading(kind: str, backbone: str = "efficientnet-lite0") -> pd.DataFrame:
+def reading(scores: Scores) -> pd.DataFrame:
     """For reading: a row a method, a column a target, "85.1 ± 0.9"."""
     rows = []
-    for (method, K), by_target in published(kind, backbone).items():
+    for key, by_target in scores.items():
         cells = {target: str(score(records)) for target, records in by_target.items()}
         over_all = average(by_target)
-        rows.append({"method": name_of((method, K))} | cells | {AVERAGE: str(over_all) if over_all else ""})
+        rows.append({"method": name_of(key)} | cells | {AVERAGE: str(over_all) if over_all else ""})
     return pd.DataFrame(rows, columns=["method", *DOMAINS, AVERAGE]).fillna("")

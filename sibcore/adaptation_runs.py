@@ -56,6 +56,9 @@ class Adaptation:
     lr: Positive = Field(1e-4, description="learning rate of Adam")
     turns: Literal["all", "one"] = Field("all", description="of each image in a training step")
     turn_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="of the rotation loss")
+    alpha: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Dirichlet spread of a source task's class proportions; 0: as they are"
+    )
     held_out: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of each source domain")
     test_batch: Count = Field(64, description="images of a test minibatch")
     test_order: Literal["shuffled", "file"] = Field("shuffled", description="how test images are dealt out")

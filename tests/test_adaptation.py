@@ -130,6 +130,20 @@ def test_without_steps_the_size_and_order_of_minibatches_do_not_matter():
         assert torch.equal(predict(model, features, batch, order), (model.sib.scale * cosine).argmax(-1))
 
 
+def test_with_alpha_every_class_is_as_likely_and_tasks_differ_more_than_by_chance():
+    labels = torch.tensor([0] * 90 + [1] * 9 + [2])
+    rows, generator = torch.arange(1000, 1100), torch.Generator().manual_seed(0)
+    plain, varied = (
+        torch.stack([adaptation.draw(rows, labels, Schedule(batch=20, alpha=alpha), generator) for _ in range(400)])
+        for alpha in (0.0, 1.0)
+    )
+    assert all(len(set(task.tolist())) == 20 for task in plain), "without alpha no image comes twice"
+    shares = [(labels[found - 1000] == 0).float().mean(1) for found in (plain, varied)]
+    assert shares[0].mean() == pytest.approx(0.9, abs=0.02)
+    assert shares[1].mean() == pytest.approx(1 / 3, abs=0.05)
+    assert shares[1].std() == pytest.approx((1 / 18 + 1 / 3 * 2 / 3 / 20 * 3 / 4) ** 0.5, rel=0.15)  # a Dirichlet(1)'s
+
+
 @pytest.mark.parametrize("turns", ["all", "one"])
 def test_training_lowers_both_losses(turns):
     bank, p = domains(), setting(turns=turns)
