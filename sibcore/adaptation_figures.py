@@ -17,7 +17,6 @@ from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibcore.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 
 if TYPE_CHECKING:
-    from sibcore.datasets.base import ImageSet
     from sibcore.runs import Record
 
 LOOKS = {  # colour and marker by method and K
@@ -39,19 +38,18 @@ def method_name(key: Key) -> str:
     return {"SIB": rf"SIB, $\theta^0=\lambda$, K = {K}", "SIB-Rot": f"SIB-Rot, K = {K}"}.get(method, method)
 
 
-def sample_images(data: ImageSet) -> Figure:
-    """One image of each class in each domain."""
+def sample_images(images: Mapping[tuple[str, str], np.ndarray]) -> Figure:
+    """One image of each class in each domain, by (domain, class)."""
     figure, axes = plt.subplots(len(DOMAINS), len(CLASSES), figsize=(8.4, 5), squeeze=False)
-    for row, domain in enumerate(DOMAINS):
-        rows = data.domain_rows(domain)
-        for column, name in enumerate(CLASSES):
-            axis = axes[row, column]
-            axis.imshow(data.images[rows[data.labels[rows] == column][3]])
-            axis.set(xticks=[], yticks=[])
-            axis.spines[:].set_visible(False)
-            if row == 0:
-                axis.set_title(name, fontsize=11)
-        axes[row, 0].set_ylabel(NAMES[domain])
+    for (domain, name), image in images.items():
+        axis = axes[DOMAINS.index(domain), CLASSES.index(name)]
+        axis.imshow(image)
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+        if domain == DOMAINS[0]:
+            axis.set_title(name, fontsize=11)
+        if name == CLASSES[0]:
+            axis.set_ylabel(NAMES[domain])
     return figure
 
 

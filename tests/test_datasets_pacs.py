@@ -38,6 +38,14 @@ def folder(tmp_path):
     return write_files(tmp_path / "data", tiny_pacs())
 
 
+def test_samples_are_the_first_pictures_of_each_domain_and_class(folder):
+    found = pacs.samples(folder, size=9)
+    assert set(found) == {(domain, label) for domain in pacs.DOMAINS for label in pacs.CLASSES}
+    places = [tuple(place.split("/")[1:3]) for place in tiny_pacs()]
+    for place, image in found.items():
+        assert (image == plain(places.index(place), 9, 9)).all()
+
+
 def test_every_picture_arrives_with_its_class_and_its_domain(folder, tmp_path):
     data = datasets.load("pacs", folder, cache=tmp_path, size=9)
     assert data.images.shape == (70, 9, 9, 3)

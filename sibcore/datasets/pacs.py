@@ -7,7 +7,9 @@ import hashlib
 import warnings
 from pathlib import Path
 
-from sibcore.datasets.base import Files, ImageSet, Index, cached, decode, few, find_source
+import numpy as np
+
+from sibcore.datasets.base import Files, ImageSet, Index, cached, decode, decode_one, few, find_source
 
 NAME = "pacs"
 SIZE = 224
@@ -55,6 +57,15 @@ def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE
         )
 
     return cached(NAME, files.key(size), build, cache)
+
+
+def samples(source: Path | None = None, size: int = 96) -> dict[tuple[str, str], np.ndarray]:
+    """One image [size, size, 3] for each (domain, class), without decoding the others."""
+    files = Files(find_source(NAME, source, FOUND_AS, HELP))
+    first = {}
+    for (domain, label, _), name in find_pictures(files).items():
+        first.setdefault((domain, label), name)
+    return {place: decode_one(files.read(name), f"{files.path}: {name}", size) for place, name in first.items()}
 
 
 def find_pictures(files: Files) -> dict[tuple[str, str, str], str]:
