@@ -105,6 +105,28 @@ def query_size(trained: Record, **source: object) -> Record:
     return runs.compute_or_load("query_size", p, compute, data=hashes, long=True)
 
 
+def rescaled(trained: Record, **source: object) -> Record:
+    """The record of testing with 15 queries per class and a step size of eta n / 15: as long a step as with n.
+
+    metrics: "test", accuracy in percent, with "test_ci95"; arrays: "test/usual", as in `query_size`
+    """
+    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
+    origin = few_shot.source(p, **source)
+
+    def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        sib = meta.load_sib(checkpoint)[0]
+        longer = SIB(**sib.setup | {"eta": sib.eta * p.queries / USUAL}).to(pick_device())
+        longer.load_state_dict(sib.state_dict())
+        bank = origin.banks()["test"]
+        tasks = few_shot.tasks(dataclasses.replace(p, queries=USUAL), bank, "test").to(pick_device())
+        score = meta.evaluate(longer, bank.features, tasks)
+        metrics = {"test": 100 * score.mean, "test_ci95": 100 * score.interval}
+        return metrics, {"test/usual": score.right(p.ways * USUAL)}
+
+    hashes = origin.hashes | {"trained": provenance.sha256(checkpoint)}
+    return runs.compute_or_load("query_size_rescaled", p, compute, data=hashes, long=True)
+
+
 def generalisation(sib: SIB, bank: Features, p: FewShot) -> dict[str, float]:
     """What Theorem 2 speaks of, on tasks of `bank` with n queries per class.
 
@@ -155,10 +177,12 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.mT, labels, reduction="none").double().cpu()
 
 
-def gather(dataset: str, K: int = 3, eta: float = 1e-3) -> dict[tuple[str, int, int], list[Record]]:
-    """The records of `query_size`, the fullest, by (backbone, shots, n); a list has one of each seed."""
+def gather(
+    dataset: str, K: int = 3, eta: float = 1e-3, experiment: str = "query_size"
+) -> dict[tuple[str, int, int], list[Record]]:
+    """The records of `query_size` (or "query_size_rescaled") by (backbone, shots, n): the fullest, one of each seed."""
     groups: dict[tuple, list[Record]] = {}
-    for record in runs.published("query_size"):
+    for record in runs.published(experiment):
         p = record.params
         if (p["dataset"], p["K"], p["eta"]) == (dataset, K, eta) and is_plain(p | {"queries": USUAL, "epochs": 0}):
             groups.setdefault((p["backbone"], p["shots"], p["queries"]), []).append(record)

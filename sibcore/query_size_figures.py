@@ -23,8 +23,11 @@ NETWORKS = {"conv4-64": "Conv-4-64", "conv4-128": "Conv-4-128"}
 COLOURS = {"test": BLUE, "val": ORANGE}
 
 
-def accuracy_over_n(found: Found, shots: Sequence[int] = (1, 5)) -> Figure:
-    """Accuracy over the number of queries in training, with 95 % bands: the paper's, then each network of ours."""
+def accuracy_over_n(found: Found, longer: Found, shots: Sequence[int] = (1, 5)) -> Figure:
+    """Accuracy over the number of queries in training, with 95 % bands: the paper's, then each network of ours.
+
+    `longer` are the tests with 15 queries and steps as long as with n.
+    """
     backbones = sorted({backbone for backbone, *_ in found}, key=list(NETWORKS).index)
     shots = [s for s in shots if any(key[1] == s for key in found)]
     figure, axes = plt.subplots(
@@ -33,12 +36,12 @@ def accuracy_over_n(found: Found, shots: Sequence[int] = (1, 5)) -> Figure:
     for row, s in zip(axes, shots, strict=True):
         _printed(row[0], s)
         for axis, backbone in zip(row[1:], backbones, strict=True):
-            _ours(axis, {n: records for (b, m, n), records in found.items() if (b, m) == (backbone, s)})
+            _ours(axis, _by_n(found, backbone, s), _by_n(longer, backbone, s))
             axis.set_title(f"ours: CIFAR-FS, {NETWORKS.get(backbone, backbone)}, {s}-shot", fontsize=10)
         for axis in row:
             _ticks(axis)
         row[0].set_ylabel("accuracy (%)")
-    figure.legend(*axes[-1, -1].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=9)
+    figure.legend(*axes[-1, -1].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
     return figure
 
 
@@ -50,7 +53,11 @@ def _printed(axis: Axes, shots: int) -> None:
     axis.set_title(f"the paper's: mini-ImageNet, Conv-4-128, {shots}-shot", fontsize=10)
 
 
-def _ours(axis: Axes, by_n: Mapping[int, list[Record]]) -> None:
+def _by_n(found: Found, backbone: str, shots: int) -> dict[int, list[Record]]:
+    return {n: records for (b, s, n), records in sorted(found.items()) if (b, s) == (backbone, shots)}
+
+
+def _ours(axis: Axes, by_n: Mapping[int, list[Record]], longer: Mapping[int, list[Record]]) -> None:
     sizes = sorted(by_n)
     for tested, line in {"usual": "o-", "own": "s--"}.items():
         label = f"tested with {USUAL}" if tested == "usual" else "tested with n"
@@ -58,6 +65,10 @@ def _ours(axis: Axes, by_n: Mapping[int, list[Record]]) -> None:
             scores = [score(by_n[n], split, tested) for n in sizes]
             means, widths = [s.mean for s in scores], [s.ci95 for s in scores]
             _band(axis, sizes, means, widths, COLOURS[split], line, f"{name} classes, {label}")
+    scores = [score(records, "test", "usual") for records in longer.values()]
+    means, widths = [s.mean for s in scores], [s.ci95 for s in scores]
+    label = f"test classes, tested with {USUAL}, steps as long as with n"
+    _band(axis, list(longer), means, widths, GREEN, "D:", label)
 
 
 def _band(axis: Axes, x: object, y: object, ci95: object, colour: str, line: str, label: str) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from few_shot_records import FULL, TASKS, record
+from tiny_images import untrained_network
 
-from sibcore import query_size, query_size_figures, tables
+from sibcore import datasets, few_shot, query_size, query_size_figures, tables
 from sibcore.episodes import EpisodeSampler
-from sibcore.features import Features
+from sibcore.features import Features, feature_bank
 from sibcore.few_shot import SPLITS, FewShot
+from sibcore.meta import BEST, evaluate, load_sib
 from sibcore.query_size import FRESH, QuerySizeNotebook
 from sibcore.sib import SIB
 
@@ -75,7 +77,7 @@ def test_with_no_step_w_ignores_the_queries_and_does_not_overfit_them(bank):
     assert abs(found["gap"]) < 2 * found["gap_ci95"]
 
 
-def made(n, accuracy, **changes):
+def made(n, accuracy, experiment="query_size", **changes):
     """A record whose accuracy is `accuracy` percent in each task, with 15 queries and with n."""
     p = dataclasses.replace(FULL, queries=n, **changes)
 
@@ -87,7 +89,7 @@ def made(n, accuracy, **changes):
         metrics = {"risk": 0.8, "gap": -0.1, "gap_ci95": 0.01, "sigma": 2.0, "sigma_worst": 3.0, "sigma_bound": 10.0}
         return metrics, arrays
 
-    return record("query_size", p, compute)
+    return record(experiment, p, compute)
 
 
 @pytest.fixture
@@ -136,14 +138,16 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(no_committed_rec
     for backbone in ("conv4-64", "conv4-128"):
         for shots in (1, 5):
             made(3, 60, backbone=backbone, shots=shots), made(15, 80, backbone=backbone, shots=shots)
-    found = query_size.gather("cifar-fs")
-    axes = query_size_figures.accuracy_over_n(found).axes
+    made(3, 77, "query_size_rescaled")
+    found, longer = query_size.gather("cifar-fs"), query_size.gather("cifar-fs", experiment="query_size_rescaled")
+    axes = query_size_figures.accuracy_over_n(found, longer).axes
     titles = [axis.get_title() for axis in axes]
     assert [title.split(":")[0] for title in titles] == ["the paper's", "ours", "ours"] * 2
     assert [title.split(", ")[1] for title in titles[1:3]] == ["Conv-4-64", "Conv-4-128"]
     test_classes = axes[1].get_lines()[1]
     assert test_classes.get_label() == "test classes, tested with 15"
     assert test_classes.get_xydata().tolist() == [[3, 60], [15, 80]]
+    assert axes[1].get_lines()[-1].get_xydata().round(1).tolist() == [[3, 77.3]]
     panels = query_size_figures.corollary(query_size.corollary_terms(found)).axes
     assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"
 
@@ -153,3 +157,25 @@ def test_one_setting_at_a_time_for_sweeps():
     assert (one.queries, one.shots, one.backbone, one.features, one.epochs) == (10, 5, "conv4-128", "images", 20)
     (one,) = QuerySizeNotebook(n=10, epochs=20).experiments()
     assert (one.backbone, one.features, one.epochs) == ("conv4-64", "shipped", 0), "shipped features have their network"
+
+
+def test_a_trained_model_with_15_queries_is_the_same_either_way_and_longer_steps_change_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(query_size, "FRESH", 3)
+    glyphs = datasets.load("glyphs", per_class=20)
+    world = {"data": glyphs, "network": untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])}
+    small = FewShot(dataset="glyphs", eta=0.1, steps=20, val_episodes=10, test_episodes=30)
+    usual, few = (few_shot.few_shot(dataclasses.replace(small, queries=n), **world) for n in (15, 3))
+    tested = query_size.query_size(usual, **world)
+    for split in ("val", "test"):
+        assert tested.metrics[f"{split}/usual"] == tested.metrics[f"{split}/own"]
+    assert tested.metrics["test/usual"] == pytest.approx(usual.metrics["best/1shot"])
+    assert query_size.rescaled(usual, **world).metrics["test"] == pytest.approx(usual.metrics["best/1shot"])
+
+    shorter = query_size.rescaled(few, **world)
+    model, _ = load_sib(few.folder / BEST)
+    model.eta *= 3 / 15
+    bank = feature_bank(world["network"], glyphs, "test")
+    fixed = few_shot.tasks(dataclasses.replace(small, queries=15), bank, "test")
+    assert shorter.metrics["test"] == pytest.approx(100 * evaluate(model, bank.features, fixed).mean)
+    assert (shorter.arrays["test/usual"] != query_size.query_size(few, **world).arrays["test/usual"]).any()
