@@ -237,16 +237,22 @@ def test_too_many_queries_hurt_if_the_loss_is_beyond_both_intervals(last, verdic
 
 
 @pytest.mark.parametrize(
-    ("after", "verdict"), [(82.0, findings.AGREES), (80.2, findings.REMARK), (79.0, findings.DIFFERS)]
+    ("after", "verdict", "apart"),
+    [(82.0, findings.AGREES, True), (80.2, findings.DIFFERS, False), (79.0, findings.DIFFERS, True)],
 )
-def test_pacs_is_judged_by_the_average_over_targets_of_the_fullest_training(after, verdict):
+def test_pacs_is_judged_by_the_average_of_the_fullest_training_with_seeds_enough(after, verdict, apart):
     row = {"method": "SIB-Rot", "target": "average", "backbone": "efficientnet-lite0", "ours_ci95": 0.3, "run": "a-1"}
-    frozen = [row | {"features": "frozen", "K": K, "ours": 50.0, "paper": 80.0} for K in (0, 3)]
-    full = [row | {"features": "upper", "K": K, "ours": v, "paper": 80.0} for K, v in ((0, 80.0), (3, after))]
-    found = findings.pacs(pd.DataFrame(frozen + full))
+    numbers = {("shipped", 3): (50.0, 50.0), ("frozen", 3): (80.0, after), ("upper", 1): (60.0, 70.0)}
+    rows = [
+        row | {"features": kind, "seeds": seeds, "K": K, "ours": value, "paper": 80.0}
+        for (kind, seeds), values in numbers.items()
+        for K, value in zip((0, 3), values, strict=True)
+    ]
+    found = findings.pacs(pd.DataFrame(rows))
     assert (found.verdict, found.ours) == (verdict, f"80.0 → {after:.1f} %")
-    assert "efficientnet-lite0" in found.note
-    assert findings.pacs(pd.DataFrame(full[:1])).verdict == findings.OPEN
+    assert "efficientnet-lite0, frozen" in found.note
+    assert ("not told apart" in found.note) is not apart
+    assert findings.pacs(pd.DataFrame(rows[2:3])).verdict == findings.OPEN
 
 
 def test_a_number_of_another_network_does_not_count_as_a_measurement_of_the_papers():
