@@ -237,8 +237,8 @@ def pacs(table: pd.DataFrame | None) -> Finding:
         return finding
     before, after = pair.loc[0], pair.loc[3]
     gain, reach = after["ours"] - before["ours"], math.hypot(before["ours_ci95"], after["ours_ci95"])
-    remarks = [f"with {after['backbone']}, {kind}"] * (after["backbone"] != PACS_NETWORK)
-    remarks += ["not told apart"] * (abs(gain) <= reach)
+    remarks = [] if after["backbone"] == PACS_NETWORK else [f"with {after['backbone']}, {kind}"]
+    remarks += ["not told apart"] if abs(gain) <= reach else []
     return dataclasses.replace(
         finding,
         ours=f"{before['ours']:.1f} → {after['ours']:.1f} %",
