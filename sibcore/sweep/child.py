@@ -42,6 +42,7 @@ def execute(notebook: str, output: str, parameters: dict, sockets: str) -> str |
             parameters=parameters,
             kernel_name="python3",
             progress_bar=False,
+            request_save_on_cell_execute=False,  # half-done is no result, and saving takes long
             stdout_file=sys.stdout,
             stderr_file=sys.stderr,
             config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
