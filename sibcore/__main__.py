@@ -170,11 +170,11 @@ def _few_shot(options: argparse.Namespace) -> int:
 
 def _adapt(options: argparse.Namespace) -> int:
     from sibcore import adaptation_results
-    from sibcore.adaptation_runs import Adaptation
+    from sibcore.adaptation_runs import Adaptation, turns_for
 
     names = ("method", "backbone", "features", "size", "steps")
     settings = {name: getattr(options, name) for name in names}
-    settings["turns"] = "all" if options.features in ("shipped", "frozen") else "one"
+    settings["turns"] = turns_for(options.features)
     steps = options.K if "SIB" in options.method else [0]
     for target, K, seed in itertools.product(options.target, steps, options.seed):
         (record,) = adaptation_results.train([Adaptation(target=target, K=K, seed=seed, **settings)])

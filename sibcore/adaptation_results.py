@@ -74,7 +74,7 @@ class AdaptationNotebook:
                 eta=self.eta,
                 batch=batch,
                 lr=lr,
-                turns="all" if features in ("shipped", "frozen") else "one",
+                turns=adaptation_runs.turns_for(features),
                 alpha=alpha,
                 seed=seed,
             )

@@ -65,6 +65,11 @@ class Adaptation:
     seed: NonNegative = Field(0, description="of xi, of the held-out images and of the minibatches")
 
 
+def turns_for(features: str) -> str:
+    """All turns of an image in a training step where they cost nothing, one where f has to see each."""
+    return "all" if features in ("shipped", "frozen") else "one"
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Origin:
     """Hashes of what the inputs are made of; `load()` makes the bank and the part of f that is trained."""

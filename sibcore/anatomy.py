@@ -44,7 +44,7 @@ def anatomy(trained: runs.Record, **source: object) -> runs.Record:
 @torch.no_grad()
 def look(model: SIB, bank: Features, tasks: Tasks, batch: int = 250) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Metrics and arrays of `anatomy`."""
-    longer = further(model, BEYOND) if model.steps else model
+    longer = model.changed(steps=model.steps + BEYOND) if model.steps else model
     features = unit(bank.features).to(model.scale)
     sums: dict[str, Tensor] = {}
     for start in range(0, len(tasks), batch):
@@ -62,13 +62,6 @@ def look(model: SIB, bank: Features, tasks: Tasks, batch: int = 250) -> tuple[di
     metrics = {f"{name}/{k}": value for name, values in along.items() for k, value in enumerate(values)}
     arrays = {"confidence": confidence, "correct": correct, "weight": weight} | _view(model, features, tasks)
     return metrics, {name: array.cpu().numpy() for name, array in arrays.items()}
-
-
-def further(model: SIB, steps: int) -> SIB:
-    """The same parameters, but so many steps more."""
-    longer = SIB(**model.setup | {"steps": model.steps + steps}).to(model.scale)
-    longer.load_state_dict(model.state_dict())
-    return longer
 
 
 def _along(model: SIB, thetas: list[Tensor], query: Tensor, labels: Tensor) -> dict[str, Tensor]:

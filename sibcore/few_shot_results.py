@@ -98,13 +98,10 @@ class FewShotNotebook:
     def origins(self) -> list[dict[str, str]]:
         """Every image set under every backbone, and where its features come from."""
         return [
-            {"dataset": dataset, "backbone": backbone, "features": self._features(dataset, backbone)}
+            {"dataset": dataset, "backbone": backbone, "features": shipped.where(self.features, dataset, backbone)}
             for dataset in self.datasets
             for backbone in self.backbones
         ]
-
-    def _features(self, dataset: str, backbone: str) -> str:
-        return self.features if shipped.file(dataset, backbone).is_file() else "images"
 
 
 @dataclasses.dataclass(frozen=True)

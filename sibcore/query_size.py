@@ -75,9 +75,8 @@ class QuerySizeNotebook:
         ]
 
     def _origin(self, backbone: str) -> dict[str, object]:
-        if self.features == "shipped" and shipped.file(self.dataset, backbone).is_file():
-            return {"features": "shipped"}
-        return {"features": "images", "epochs": self.epochs}
+        features = shipped.where(self.features, self.dataset, backbone)
+        return {"features": features, "epochs": self.epochs if features == "images" else 0}
 
 
 def query_size(trained: Record, **source: object) -> Record:
@@ -114,9 +113,8 @@ def rescaled(trained: Record, **source: object) -> Record:
     origin = few_shot.source(p, **source)
 
     def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        sib = meta.load_sib(checkpoint)[0]
-        longer = SIB(**sib.setup | {"eta": sib.eta * p.queries / USUAL}).to(pick_device())
-        longer.load_state_dict(sib.state_dict())
+        sib = meta.load_sib(checkpoint)[0].to(pick_device())
+        longer = sib.changed(eta=sib.eta * p.queries / USUAL)
         bank = origin.banks()["test"]
         tasks = few_shot.tasks(dataclasses.replace(p, queries=USUAL), bank, "test").to(pick_device())
         score = meta.evaluate(longer, bank.features, tasks)

@@ -135,6 +135,12 @@ class SIB(nn.Module):
         """eta dy^/dcos, for the reduction of a sum over n queries."""
         return self.scale * (self.eta / (n if self.reduction == "mean" else 1))
 
+    def changed(self, **setup: Any) -> SIB:
+        """The same parameters in a model of another `setup`, such as more steps."""
+        other = SIB(**self.setup | setup).to(self.scale)
+        other.load_state_dict(self.state_dict())
+        return other
+
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         """`forward` for unit features, without checks and noise: the hot path of evaluation."""
         return self.classify(query, self.infer(support, support_labels, query)[-1])

@@ -68,7 +68,7 @@ def test_the_view_keeps_the_task_and_its_steps(world):
 
 def test_more_steps_with_the_same_parameters(world):
     model, bank, tasks = world
-    longer = anatomy.further(model, 2)
+    longer = model.changed(steps=model.steps + 2)
     part = bank.features[tasks.support], tasks.support_labels, bank.features[tasks.query]
     assert torch.allclose(longer.trajectory(*part)[:3], model.trajectory(*part))
     assert len(longer.trajectory(*part)) == 5
