@@ -99,6 +99,19 @@ def readings(dataset: str, backbone: str) -> tuple[dict[float, list[Record]], di
     return own, {eta: fullest(groups[eta]) for eta in sorted(groups)}
 
 
+def stages(dataset: str, backbone: str) -> list[Record]:
+    """One 1-shot training with K = 3 and eta = 1e-3, stopped at several lengths: the longest that there is."""
+    trainings: dict[tuple, list[Record]] = {}
+    for record in runs.published("few_shot"):
+        p = record.params
+        same = (p["dataset"], p["backbone"], p["shots"], p["K"], p["eta"]) == (dataset, backbone, 1, 3, PLAIN["eta"])
+        if same and p["transductive"] and is_plain(p):
+            trainings.setdefault((p["features"], p["seed"], p["val_episodes"], p["test_episodes"]), []).append(record)
+    several = [found for found in trainings.values() if len(found) > 1]
+    longest = max(several, key=lambda found: max(r.params["steps"] for r in found), default=[])
+    return sorted(longest, key=lambda record: record.params["steps"])
+
+
 def table_rows(found: dict[tuple[Variant, int, int, float], list[Record]]) -> pd.DataFrame:
     """For `tables.synthetic_gradients`: one row for each setting and number of shots in testing, seeds together."""
     rows = []

@@ -72,3 +72,14 @@ def test_both_readings_of_the_rate():
     assert sorted(tied) == [1e-3, 1e-2], "at 1e-3 the two readings meet"
     p = SyntheticGradientsNotebook(tied=True, eta=[1e-1, 1e-3])
     assert [(e.eta, e.lr) for e in p.tied_experiments()] == [(1e-1, 1e-1)]
+
+
+def test_the_stages_shown_are_those_of_the_longest_training():
+    for steps in (100, 1000):
+        sib(60, QUICK, steps=steps)
+    for steps in (3000, 40_000):
+        sib(70, FULL, steps=steps), sib(50, FULL, steps=steps, transductive=False)
+    sib(71, FULL, seed=1)
+    assert [r.params["steps"] for r in ablation.stages("cifar-fs", "conv4-64")] == [3000, 40_000]
+    assert all(r.params["transductive"] for r in ablation.stages("cifar-fs", "conv4-64"))
+    assert ablation.stages("cifar-fs", "conv4-128") == []
