@@ -46,9 +46,16 @@ def combine(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def augment(images: Tensor, draw: Draw, padding: int) -> Tensor:
-    """uint8 [B, H, W, 3] -> float [B, 3, H, W] in [0, 1], in channels-last memory."""
-    return jitter(as_float(crop_and_flip(images, draw, padding)), draw)
+def augment(images: Tensor, draw: Draw, padding: int, size: int | None = None) -> Tensor:
+    """uint8 [B, H, W, 3] -> float [B, 3, H, W] in [0, 1], in channels-last memory; shrunk to `size` pixels if given."""
+    return jitter(resize(as_float(crop_and_flip(images, draw, padding)), size), draw)
+
+
+def resize(images: Tensor, size: int | None) -> Tensor:
+    """[B, 3, H, W] -> [B, 3, size, size]"""
+    if size in (None, images.shape[-1]):
+        return images
+    return F.interpolate(images, (size, size), mode="bilinear", antialias=True)
 
 
 def as_float(images: Tensor) -> Tensor:

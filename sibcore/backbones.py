@@ -31,7 +31,8 @@ class Conv4(nn.Sequential):
         for before, after in zip((3, *widths), widths, strict=False):
             layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.Flatten())
-        self.dim = widths[-1] * (image_size // 2 ** len(widths)) ** 2
+        self.channels = widths[-1]
+        self.dim = self.channels * (image_size // 2 ** len(widths)) ** 2
 
 
 class WideBlock(nn.Module):

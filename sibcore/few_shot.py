@@ -97,8 +97,9 @@ def pretrained(data: ImageSet, **changes: Any) -> runs.Record:
         about = pretrain.pretrain(data, recipe, folder)
         (folder / pretrain.CHECKPOINT).unlink()  # the network stays; what a finished run would go on from need not
         history = {name: np.array([row[name] for row in about["history"]]) for name in ("loss", "accuracy", "val")}
-        best = int(history["val"].argmax())
-        metrics = {"best_epoch": best + 1, "validation": 100 * float(history["val"][best]), "seconds": about["seconds"]}
+        best = pretrain.best_epoch(about["history"], recipe)
+        validation = 100 * float(history["val"][best - 1])
+        metrics = {"best_epoch": best, "validation": validation, "seconds": about["seconds"]}
         return metrics, history
 
     p = Pretraining(dataset=data.name, **changes)

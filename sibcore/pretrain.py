@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sibcore import datasets, parallel, provenance
-from sibcore.augment import augment, combine, draw
+from sibcore.augment import as_float, augment, combine, draw, resize
 from sibcore.backbones import exact_convolutions, feature_network, save_network
 from sibcore.checkpoints import momenta_of, resume, weights_of, write_tensors
 from sibcore.datasets.base import ImageSet
@@ -64,19 +64,36 @@ class Recipe:
     scale: Positive = 10.0
     episodes: Count = 1000
     seed: NonNegative = 0
+    small: NonNegative = 0  # pixels of the images in the first epochs, which is several times faster; 0: no such epochs
+    small_epochs: NonNegative = 0
+    precision: Literal["float32", "bfloat16"] = "float32"  # of convolutions on a CPU; on CUDA it is bfloat16 always
+
+    def size(self, epoch: int, full: int) -> int:
+        """Pixels of the images in an epoch, of images of `full` pixels."""
+        return min(self.small, full) if self.small and epoch < self.small_epochs else full
 
 
 class CosineHead(nn.Module):
-    """Logits scale * cos(f, w_j) with a learned scale: features [B, d] -> [B, classes]."""
+    """Logits scale * cos(f, w_j) with a learned scale: features [B, d] -> [B, classes].
 
-    def __init__(self, dim: int, classes: int, scale: float) -> None:
+    Weights w_j are maps of so many `channels`, as the features are. Of smaller images the features are a smaller map,
+    and the weights are interpolated to it: the head learns on through a change of size.
+    """
+
+    def __init__(self, dim: int, classes: int, scale: float, channels: int | None = None) -> None:
         super().__init__()
+        self.channels = channels or dim
         # of length about 1: the angle by which a gradient step turns a weight goes as 1 / length^2
         self.weight = nn.Parameter(torch.randn(classes, dim) / math.sqrt(dim))
         self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, features: Tensor) -> Tensor:
-        return self.scale * F.normalize(features, dim=1) @ F.normalize(self.weight, dim=1).T
+        weight = self.weight
+        if features.shape[1] != weight.shape[1]:
+            side = [math.isqrt(x.shape[1] // self.channels) for x in (weight, features)]
+            weight = weight.view(-1, self.channels, side[0], side[0])
+            weight = F.interpolate(weight, (side[1], side[1]), mode="bilinear", antialias=True).flatten(1)
+        return self.scale * F.normalize(features, dim=1) @ F.normalize(weight, dim=1).T
 
 
 def pretrain(
@@ -95,6 +112,10 @@ def pretrain(
     images, labels = (tensor.to(device) for tensor in split_tensors(data, "train"))
     if len(images) < recipe.batch:
         raise ValueError(f"{data.name} has {len(images)} training images, fewer than the batch of {recipe.batch}")
+    if recipe.size(recipe.epochs - 1, images.shape[1]) != images.shape[1]:
+        raise ValueError(
+            f"small_epochs is {recipe.small_epochs}: the last of the {recipe.epochs} epochs is of full size"
+        )
     validation = Validation(data, recipe, device)
     model = make_model(data, recipe).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
@@ -105,18 +126,26 @@ def pretrain(
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
         row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
-        row["val"] = validation(model.f)
+        size = recipe.size(about["epoch"], images.shape[1])
+        row["val"] = validation(model.f, size)
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
         about["seconds"] += seconds
         if parallel.rank() == 0:
-            if row["val"] >= max(past["val"] for past in about["history"]):
+            if best_epoch(about["history"], recipe) == about["epoch"]:
                 save_network(folder / BACKBONE, model.f, about)
             write_tensors(folder / CHECKPOINT, weights_of(model) | momenta_of(model, optimizer), about)
             report(progress_line(about, row, seconds, len(images)))
         parallel.wait()
     return about
+
+
+def best_epoch(history: list[dict[str, float]], recipe: Recipe) -> int | None:
+    """The epoch, from 1, of the best validation accuracy at full size; the latest of several, None if there is none."""
+    first = recipe.small_epochs if recipe.small else 0
+    values = [(row["val"], epoch) for epoch, row in enumerate(history, 1) if epoch > first]
+    return max(values)[1] if values else None
 
 
 def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
@@ -125,7 +154,8 @@ def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         f = feature_network(recipe.backbone, data.images.shape[1], mean, std)
-        head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale)
+        channels = getattr(f.backbone, "channels", None)
+        head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale, channels)
     model = nn.Sequential()
     model.add_module("f", f)
     model.add_module("head", head)
@@ -142,6 +172,8 @@ def train_epoch(
     generator = torch.Generator(device).manual_seed(seed)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(device)
     padding = images.shape[1] // 8
+    size = recipe.size(epoch, images.shape[1])
+    half = device.type == "cuda" or recipe.precision == "bfloat16"
     mine = parallel.share(recipe.batch)
     total = torch.zeros(2, device=device)
     model.train()
@@ -149,12 +181,12 @@ def train_epoch(
         rows = order[step * recipe.batch :][: recipe.batch][mine]
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
         set_learning_rate(optimizer, one_cycle(epoch * steps + step, recipe.epochs * steps, recipe))
-        batch = augment(images[rows], drawn, padding)
+        batch = augment(images[rows], drawn, padding, size)
         optimizer.zero_grad()
         with exact_convolutions():
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
                 logits = model(batch)
-                loss = F.cross_entropy(logits, labels[rows])
+                loss = F.cross_entropy(logits.float(), labels[rows])
             loss.backward()
         optimizer.step()
         total += torch.stack([loss.detach(), (logits.argmax(1) == labels[rows]).float().mean()])
@@ -187,9 +219,10 @@ class Validation:
         sampler = EpisodeSampler(labels, ways=5, shots=1, queries=15, seed=recipe.seed, class_names=data.splits["val"])
         self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
-    def __call__(self, f: nn.Module) -> float:
-        nearest_mean = SIB(ways=5, dim=f.backbone.dim, steps=0).to(self.images.device)  # before training, K = 0
-        return evaluate(nearest_mean, extract(f, self.images), self.tasks).mean
+    def __call__(self, f: nn.Module, size: int) -> float:
+        features = extract(f, self.images, lambda images: resize(as_float(images), size))
+        nearest_mean = SIB(ways=5, dim=features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
+        return evaluate(nearest_mean, features, self.tasks).mean
 
 
 def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -24,7 +24,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,27 @@ from sibcore import manifest, paths, provenance
 DONE = "done"
 ARRAYS = "arrays.safetensors"
 SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|loaded)\b"  # how a run is named on stderr, for readers of the text
+# The fields with which an experiment was first published: they are part of a run's name whatever their value.
+_FEW_SHOT = (
+    "K alpha backbone batch dataset epochs equivariant eta features fidelity lr normalise optimiser "
+    "queries reduction seed shots steps test_episodes transductive val_episodes views ways"
+).split()
+_TOY = "K batch epochs eta lr mu mu_w n seed seeds sigma sigma_w tasks width".split()
+OLDEST_FIELDS: dict[str, Sequence[str]] = {
+    "adaptation": (
+        "K alpha backbone batch dataset eta features held_out left_out lr method seed size steps target tasks "
+        "test_batch test_order turn_weight turns"
+    ).split(),
+    "baseline": "backbone dataset features method queries shots test_episodes val_episodes ways".split(),
+    "elbo_and_information_bottleneck": "dim letters n seed tasks weights worlds".split(),
+    "pretrain": (
+        "backbone batch dataset episodes epochs jitter momentum peak_lr scale seed warm_up weight_decay"
+    ).split(),
+    **dict.fromkeys(
+        ("few_shot", "anatomy", "compression", "query_size", "query_size_rescaled", "realism", "recoding"), _FEW_SHOT
+    ),
+    **dict.fromkeys(("spinning_lines", "spinning_lines_bnn", "spinning_lines_optimum"), _TOY),
+}
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
 
 
@@ -58,7 +79,21 @@ class Record:
 
 def run_id(experiment: str, params: Any) -> str:
     """`<experiment>-<12 hex digits>`: the same parameters give the same name, in whatever order they are written."""
-    return f"{experiment}-{hashlib.sha256(_canonical(as_dict(params)).encode()).hexdigest()[:12]}"
+    return f"{experiment}-{hashlib.sha256(_canonical(identity(experiment, params)).encode()).hexdigest()[:12]}"
+
+
+def identity(experiment: str, params: Any) -> dict[str, Any]:
+    """What a run's name is made of: the experiment's oldest fields, and of all later ones those that are not default.
+
+    So an option that is added to an experiment renames none of its runs.
+    """
+    values = as_dict(params)
+    if not dataclasses.is_dataclass(params):
+        return values
+    default = {field.name: field.default for field in dataclasses.fields(params)}
+    default |= {name: getattr(value, "default", value) for name, value in default.items()}  # pydantic's Field(...)
+    first = OLDEST_FIELDS.get(experiment, ())
+    return {name: value for name, value in values.items() if name in first or value != default[name]}
 
 
 def compute_or_load(

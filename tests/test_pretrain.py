@@ -51,6 +51,33 @@ def test_an_interrupted_run_that_goes_on_ends_in_the_same_bits(tmp_path):
         assert all(torch.equal(expected[key], found[key]) for key in expected)
 
 
+def test_small_images_first_then_the_full_size(tmp_path):
+    data = tiny_set(size=32)
+    recipe = Recipe(epochs=3, batch=20, episodes=20, small=16, small_epochs=2, precision="bfloat16")
+    whole = pretrain(data, recipe, tmp_path / "whole", CPU, quiet)
+
+    def interrupt(line):
+        if "epoch   1" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(data, recipe, tmp_path / "parts", CPU, interrupt)
+    assert not (tmp_path / "parts" / BACKBONE).exists()  # only epochs of full size count
+    parts = pretrain(data, recipe, tmp_path / "parts", CPU, quiet)
+    assert parts["history"] == whole["history"]
+    assert load_network(tmp_path / "parts" / BACKBONE)[1]["epoch"] == 3
+    with pytest.raises(ValueError, match="small_epochs"):
+        pretrain(data, Recipe(epochs=2, batch=20, small=16, small_epochs=2), tmp_path / "never", CPU, quiet)
+
+
+def test_the_cosine_head_sees_a_smaller_map_with_interpolated_weights():
+    head = CosineHead(dim=2 * 4 * 4, classes=3, scale=10.0, channels=2)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([1.0, -2.0]).repeat_interleave(16).expand(3, -1))  # constant maps
+    small = torch.tensor([1.0, -2.0]).repeat_interleave(4)[None]
+    torch.testing.assert_close(head(small), torch.full((1, 3), 10.0))
+
+
 def test_a_seed_gives_the_same_numbers_again_and_another_seed_others(tmp_path):
     data = tiny_set()
     recipe = Recipe(epochs=1, batch=20, episodes=20)
@@ -73,7 +100,7 @@ def test_the_network_of_the_best_epoch_is_kept(tmp_path, monkeypatch):
     accuracies = iter([0.3, 0.5, 0.4, 0.2])
     networks = []
 
-    def scripted(self, f):
+    def scripted(self, f, size):
         networks.append({name: tensor.clone() for name, tensor in f.state_dict().items()})
         return next(accuracies)
 
@@ -165,7 +192,7 @@ def test_validation_counts_queries_whose_nearest_support_is_of_their_class():
             total += 1
     assert total == 20 * 5 * 15
     assert 0.2 < right / total < 1
-    assert validation(model.f) == pytest.approx(right / total, abs=2 / total)
+    assert validation(model.f, 16) == pytest.approx(right / total, abs=2 / total)
 
 
 def test_other_data_are_normalised_by_their_own_training_images():
