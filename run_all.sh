@@ -113,11 +113,11 @@ case ${1:-} in
     refresh)
         shift
         set_up
-        exec "$python" -m sibcore refresh "$@"
+        exec "$python" -m sibrepro refresh "$@"
         ;;
     "" | -*)
         set_up
-        exec "$python" -m sibcore run --report "$@"
+        exec "$python" -m sibrepro run --report "$@"
         ;;
     *) usage >&2 && die "there is no command '$1'" ;;
 esac

@@ -18,11 +18,11 @@ import reference_loop as reference
 import torch
 from torch.nn import functional as F
 
-from sibcore.backbones import backbone
 from sibcore.episodes import EpisodeSampler
-from sibcore.features import extract
-from sibcore.meta import Schedule, evaluate, train
 from sibcore.sib import SIB
+from sibcore.train import Schedule, evaluate, train
+from sibcore.vision.backbones import backbone
+from sibcore.vision.features import extract
 
 WAYS, SHOTS, QUERIES, STEPS, ETA, BATCH = 5, 1, 15, 3, 1e-3, 8
 CLASSES, PER_CLASS = 64, 100

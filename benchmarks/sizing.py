@@ -18,17 +18,18 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 import torch
+from sibrepro import tables
+from sibrepro.few_shot.experiment import FewShot
+from sibrepro.few_shot.results import FewShotNotebook
+from sibrepro.run import pipeline
+from sibrepro.synthetic_gradients.results import SyntheticGradientsNotebook
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from sibcore import pipeline, tables
-from sibcore.ablation import SyntheticGradientsNotebook
-from sibcore.backbones import backbone
-from sibcore.few_shot import FewShot
-from sibcore.few_shot_results import FewShotNotebook
-from sibcore.meta import Schedule
-from sibcore.pretrain import CosineHead, Recipe
 from sibcore.sib import SIB
+from sibcore.train import Schedule
+from sibcore.vision.backbones import backbone
+from sibcore.vision.pretrain import CosineHead, Recipe
 
 PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
 UTILISATION = {"conv4-64": 0.03, "conv4-128": 0.03, "wrn-28-10": 0.2, "resnet18": 0.15, "sib": 0.02}  # assumed

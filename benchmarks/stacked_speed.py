@@ -17,10 +17,11 @@ from collections.abc import Callable
 
 import torch
 
-from sibcore import meta, stacked
+from sibcore import stacked
+from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler
-from sibcore.meta import Schedule
 from sibcore.sib import SIB
+from sibcore.train import Schedule
 
 WAYS, SHOTS, QUERIES, DIM = 5, 1, 15, 256
 CLASSES, PER_CLASS = 64, 100

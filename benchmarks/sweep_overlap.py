@@ -20,8 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from sibcore import paths
-from sibcore.sweep.point import Result, read_results
+from sibrepro import paths
+from sibrepro.run.sweep.point import Result, read_results
 
 NOTEBOOK = "02_spinning_lines"
 TARGETS = {"ratio": 0.6, "overhead_seconds": 4.0}

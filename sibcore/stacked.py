@@ -1,10 +1,10 @@
-"""Meta-training of many SIBs in one pass, each of them as if trained alone with `sibcore.meta.train`.
+"""Meta-training of many SIBs in one pass, each of them as if trained alone with `sibcore.train.train`.
 
-Models that share a stream of tasks share the work on its features (see `sibcore.gram`), and all share the overhead of
+Models that share a stream of tasks share the work on its features (see `sibcore.stack`), and all share the overhead of
 a step. The loss is a sum over models, so that their gradients do not mix.
 
     <folder>/stack.safetensors             parameters, momenta and histories of all at the last checkpoint
-    <folder>/<s>-<e>/best.safetensors      each model as `sibcore.meta.train` leaves it: at its best validation so far,
+    <folder>/<s>-<e>/best.safetensors      each model as `sibcore.train.train` leaves it: at its best validation so far,
     <folder>/<s>-<e>/last.safetensors      and at the end
 """
 
@@ -14,6 +14,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,12 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from sibcore import meta
-from sibcore.checkpoints import momenta_of, resume, weights_of, write_tensors
+from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler, Tasks
-from sibcore.gram import Stacked, stack_loss
-from sibcore.meta import Evaluation, Schedule
-from sibcore.runs import as_dict
+from sibcore.files import momenta_of, resume, weights_of, write_tensors
 from sibcore.sib import SIB
+from sibcore.stack import Stacked, stack_loss
+from sibcore.train import Evaluation, Schedule
 
 STACK = "stack.safetensors"
 
@@ -59,7 +59,7 @@ def train(
 ) -> list[list[list[dict[str, Any]]]]:
     """Train the models [S][E] in place, those of stream s on the tasks of `samplers[s]`, and return histories [S][E].
 
-    Arguments and histories are those of `sibcore.meta.train`, with one difference: a model whose loss becomes NaN or
+    Arguments and histories are those of `sibcore.train.train`, with one difference: a model whose loss becomes NaN or
     infinite does not stop the others. Its numbers say so.
     """
     schedule = schedule or Schedule()
@@ -70,7 +70,7 @@ def train(
     about = {
         "models": stack.grid(lambda s, e: models[s][e].setup),
         "tasks": [sampler.setup for sampler in samplers],
-        "schedule": as_dict(schedule),
+        "schedule": asdict(schedule),
         "data": meta.digest(bank, validation),
         "histories": stack.grid(lambda s, e: []),
     }
@@ -147,7 +147,7 @@ def _save(folder: Path, stack: Stacked, optimizer: torch.optim.SGD, about: dict[
 
 
 def _about_one(about: dict[str, Any], s: int, e: int) -> dict[str, Any]:
-    """What `sibcore.meta.train` says in the files of one model."""
+    """What `sibcore.train.train` says in the files of one model."""
     one = {"model": about["models"][s][e], "tasks": about["tasks"][s], "history": about["histories"][s][e]}
     return one | {name: about[name] for name in ("schedule", "data")}
 

@@ -43,7 +43,7 @@ class Xi(nn.Module):
     def folded(self, scale: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> list[tuple[Tensor, Tensor]]:
         """Weights [out, in] and biases [out, 1] for inputs c, with the norms' gains and shifts in the layer after.
 
-        Parameters may have further dimensions in front (see `sibcore.gram`), with scale [..., 1, 1], bias [..., 1].
+        Parameters may have further dimensions in front (see `sibcore.stack`), with scale [..., 1, 1], bias [..., 1].
         """
         weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
         weights[0] = weights[0] * scale

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from sibrepro.pacs.experiment import Adaptation
 
-from sibcore.adaptation_runs import Adaptation
-from sibcore.rotations import Rotations
+from sibcore.vision.rotations import Rotations
 
 NAMES = ("art", "cartoon", "photo", "sketch")
 

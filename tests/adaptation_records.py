@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from sibrepro.facts import runs
+from sibrepro.pacs.experiment import ORDERS, SIZES, Adaptation
 
-from sibcore import runs
-from sibcore.adaptation_runs import ORDERS, SIZES, Adaptation
 from sibcore.datasets.pacs import DOMAINS
 
 IMAGES = 210

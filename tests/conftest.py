@@ -22,7 +22,7 @@ def scratch(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def real_report(tmp_path_factory):
     """The report on the committed notebooks, tables and runs, built once."""
-    from sibcore import report
+    from sibrepro import site as report
 
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as environment:

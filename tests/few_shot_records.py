@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-
-from sibcore import runs
-from sibcore.comparison import Baseline
-from sibcore.few_shot import FewShot
+from sibrepro.facts import runs
+from sibrepro.few_shot.experiment import FewShot
+from sibrepro.few_shot.rivals import Baseline
 
 TASKS = 50
 FULL = FewShot(features="shipped", test_episodes=5000)  # of which TASKS stand for all

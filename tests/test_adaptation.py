@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from adaptation_domains import domains, setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sibrepro.pacs.experiment import domain_rows, train_and_test
 from torch import nn
 
-from sibcore import adaptation
-from sibcore.adaptation import Adapter, Schedule, predict
-from sibcore.adaptation_runs import domain_rows, train_and_test
+from sibcore import adapt as adaptation
+from sibcore.adapt import Adapter, Schedule, predict
 from sibcore.sib import unit
 
 

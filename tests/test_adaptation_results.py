@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from adaptation_records import IMAGES, grid, record
 from scipy import stats
+from sibrepro.facts import runs
+from sibrepro.pacs import figures as adaptation_figures
+from sibrepro.pacs import results as adaptation_results
+from sibrepro.pacs.results import AdaptationNotebook
 from sklearn.metrics import confusion_matrix
 
-from sibcore import adaptation_figures, adaptation_results, runs
-from sibcore.adaptation_results import AdaptationNotebook
 from sibcore.datasets.pacs import DOMAINS
 
 ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}

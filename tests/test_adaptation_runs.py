@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 from adaptation_domains import NAMES, domains, setting
+from sibrepro import __main__
+from sibrepro.facts import runs
+from sibrepro.pacs import experiment as adaptation_runs
+from sibrepro.pacs import shipped as shipped_rotations
+from sibrepro.pacs.experiment import Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
 from torch import nn
-
-from sibcore import __main__, adaptation_runs, runs, shipped_rotations
-from sibcore.adaptation_runs import Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
 
 
 def origin(bank):

@@ -3,8 +3,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from sibcore._torchvision import torchvision  # noqa: F401, has to come before the next line
-from sibcore.augment import Draw, augment, combine, crop_and_flip, draw
+from sibcore.seeds import combine
+from sibcore.vision._torchvision import torchvision  # noqa: F401, has to come before the next line
+from sibcore.vision.augment import Draw, augment, crop_and_flip, draw
 
 import torchvision.transforms.functional as reference  # isort: skip
 

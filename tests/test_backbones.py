@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sibcore.backbones import backbone, feature_network, load_network, save_network
+from sibcore.vision.backbones import backbone, feature_network, load_network, save_network
 
 
 def wide_resnet_count() -> int:

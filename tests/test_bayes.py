@@ -5,10 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sibrepro.theory import bayes
+from sibrepro.theory import synthetic_gradient as sg
 from torch.distributions import Categorical, MultivariateNormal, Normal, kl_divergence
-
-from sibcore import bayes
-from sibcore import synthetic_gradient as sg
 
 means = st.floats(-5, 5)
 stds = st.floats(0.05, 5)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from sibcore import bottleneck as ib
+from sibrepro.theory import bottleneck as ib
 
 seeds = st.integers(0, 10_000)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 4))

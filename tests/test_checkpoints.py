@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sibcore import checkpoints
+from sibcore import files as checkpoints
 
 
 def trained(seed: int) -> tuple[torch.nn.Linear, torch.optim.SGD]:

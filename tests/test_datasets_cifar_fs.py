@@ -11,8 +11,8 @@ import pytest
 from tiny_images import png
 
 from sibcore import datasets
-from sibcore._torchvision import torchvision
 from sibcore.datasets import base, cifar_fs
+from sibcore.vision._torchvision import torchvision
 
 PER_CLASS = 3
 REAL = Path(os.environ.get("SIB_DATA", "/nowhere")) / "cifar-fs.zip"
@@ -153,7 +153,7 @@ def test_a_class_with_too_few_images_is_an_error_that_names_it(archive, tmp_path
 def test_missing_data_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_DATA", str(tmp_path))
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(FileNotFoundError, match=r"SIB_DATA.*python -m sibcore data get cifar-fs"):
+    with pytest.raises(FileNotFoundError, match=r"SIB_DATA.*sib data get cifar-fs"):
         datasets.load("cifar-fs")
     with pytest.raises(FileNotFoundError, match="does not exist"):
         datasets.load("cifar-fs", source=tmp_path / "nothing.zip")

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sibrepro.__main__ import main
 from tiny_images import plain, png, write_zip
 
 from sibcore import datasets
-from sibcore.__main__ import main
-from sibcore._torchvision import torchvision
 from sibcore.datasets import cifar_fs, download, pacs
+from sibcore.vision._torchvision import torchvision
 
 CONTENT = np.random.default_rng(0).bytes(5000)
 
@@ -300,7 +300,7 @@ def test_the_list_says_what_was_found_and_how_to_get_the_rest(tmp_path, monkeypa
     text = capsys.readouterr().out
     assert all(f"{name}\n" in text for name in datasets.MODULES)
     assert f"found: {tmp_path / 'pacs.zip'}" in text
-    assert "python -m sibcore data get cifar-fs" in text
+    assert "sib data get cifar-fs" in text
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_without_a_traceback(tmp_path, capsys):

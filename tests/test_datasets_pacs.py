@@ -109,7 +109,7 @@ def test_a_count_that_is_not_the_published_one_is_a_warning_that_names_it(folder
 def test_missing_data_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_DATA", str(tmp_path))
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(FileNotFoundError, match=r"SIB_DATA.*python -m sibcore data get pacs"):
+    with pytest.raises(FileNotFoundError, match=r"SIB_DATA.*sib data get pacs"):
         datasets.load("pacs")
 
 

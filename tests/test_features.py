@@ -4,10 +4,11 @@ import pytest
 import torch
 from tiny_images import tiny_set
 
-from sibcore import features
-from sibcore.augment import augment, combine, draw
-from sibcore.backbones import feature_network, load_network, save_network
-from sibcore.features import extract, feature_bank
+from sibcore.seeds import combine
+from sibcore.vision import features
+from sibcore.vision.augment import augment, draw
+from sibcore.vision.backbones import feature_network, load_network, save_network
+from sibcore.vision.features import extract, feature_bank
 
 CPU = torch.device("cpu")
 

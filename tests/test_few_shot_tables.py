@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from few_shot_records import QUICK, baseline, realism, sib
+from sibrepro import tables
+from sibrepro.few_shot import tables as few_shot_tables
+from sibrepro.few_shot.results import gather
 
-from sibcore import few_shot_tables, tables
 from sibcore.baselines import BASELINES
-from sibcore.few_shot_results import gather
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-
-from sibcore import bottleneck as ib
-from sibcore import corollary, theory
-from sibcore import generalisation as gen
+from sibrepro.theory import bottleneck as ib
+from sibrepro.theory import corollary
+from sibrepro.theory import generalisation as gen
+from sibrepro.theory import study as theory
 
 seeds = st.integers(0, 10_000)
 

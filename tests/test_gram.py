@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from sibcore.gram import Stacked, stack_loss
 from sibcore.sib import SIB, unit
+from sibcore.stack import Stacked, stack_loss
 
 DOUBLE = torch.float64
 WAYS, DIM, STREAMS, TASKS = 3, 7, 2, 4

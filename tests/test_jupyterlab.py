@@ -15,9 +15,8 @@ import nbformat
 import psutil
 import pytest
 from chromium import browser, look, needs_chromium
+from sibrepro import paths
 from tiny_notebooks import until
-
-from sibcore import paths
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

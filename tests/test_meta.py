@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
-from sibcore import meta
+from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler, Tasks
-from sibcore.meta import SCHEDULES, Evaluation, Schedule, evaluate, load_sib, train
 from sibcore.sib import SIB
+from sibcore.train import SCHEDULES, Evaluation, Schedule, evaluate, load_sib, train
 
 CLASSES, PER_CLASS, DIM = 12, 30, 16
 
@@ -188,7 +188,7 @@ def test_512_tasks_at_once_stay_under_two_gibibytes():
     code = """
 import resource, torch
 from sibcore.episodes import EpisodeSampler
-from sibcore.meta import evaluate
+from sibcore.train import evaluate
 from sibcore.sib import SIB
 labels = torch.arange(20).repeat_interleave(600)
 tasks = EpisodeSampler(labels, 5, 1, 15, seed=0).sample(0, 1024)

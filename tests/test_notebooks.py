@@ -10,8 +10,8 @@ import nbformat
 import papermill
 import pytest
 import yaml
-
-from sibcore import notebook_files, paths
+from sibrepro import paths
+from sibrepro.run import notebook_files
 
 FOLDER = paths.PACKAGE.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from sibrepro import paper
 
-from sibcore import paper
 from sibcore.datasets.pacs import DOMAINS
 
 

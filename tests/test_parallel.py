@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from tiny_images import tiny_set
 from torch import multiprocessing
 
-from sibcore import parallel
-from sibcore.features import split_tensors
-from sibcore.pretrain import Recipe, make_model, train_epoch
+from sibcore.vision import parallel
+from sibcore.vision.features import split_tensors
+from sibcore.vision.pretrain import Recipe, make_model, train_epoch
 
 
 def one_step(folder: str, name: str) -> None:

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
-
-from sibcore.params import Count, NonNegative, ParameterError, Positive, check, one_or_several, parameters
+from sibrepro.params import Count, NonNegative, ParameterError, Positive, check, one_or_several, parameters
 
 
 @parameters

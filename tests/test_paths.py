@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sibcore import paths
+from sibrepro import paths
 
 
 def test_paths_do_not_depend_on_the_working_directory(monkeypatch, tmp_path):

@@ -5,12 +5,13 @@ import json
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
-
-from sibcore import __main__, paths, pipeline
+from sibrepro import __main__, paths
+from sibrepro.run import pipeline
 
 WRITE = """
-from sibcore import manifest, paths, runs
-runs.write_atomically(paths.figures() / "plot.png", str(n).encode())
+from sibrepro.facts import manifest, runs
+from sibrepro import paths
+write_atomically(paths.figures() / "plot.png", str(n).encode())
 manifest.note("figure", paths.figures() / "plot.png")
 print("n is", n)
 """
@@ -74,7 +75,7 @@ def test_changed_code_and_changed_data_make_a_notebook_run_again(project, monkey
     data.write_bytes(b"old")
     job.executed.parent.mkdir(parents=True)
     job.executed.touch()
-    product = {"kind": "data", "path": "data.zip", "sha256": pipeline.provenance.sha256(data)}
+    product = {"kind": "data", "path": "data.zip", "sha256": pipeline.sha256(data)}
     job.state.write_text(json.dumps({"fingerprint": job.fingerprint(), "seconds": 1.0, "products": [product]}))
     assert job.why() is None
     data.write_bytes(b"new")

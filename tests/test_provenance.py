@@ -4,8 +4,10 @@ import ast
 import hashlib
 
 import pytest
+from sibrepro import paths
+from sibrepro.facts import provenance
 
-from sibcore import paths, provenance
+from sibcore.files import sha256
 
 
 @pytest.fixture
@@ -50,4 +52,4 @@ def test_every_form_of_import_is_found(package, line):
 def test_sha256_is_that_of_the_file(tmp_path):
     content = b"abc" * 1_000_000
     (tmp_path / "f").write_bytes(content)
-    assert provenance.sha256(tmp_path / "f") == hashlib.sha256(content).hexdigest()
+    assert sha256(tmp_path / "f") == hashlib.sha256(content).hexdigest()

@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 import torch
 from few_shot_records import FULL, TASKS, record
+from sibrepro import tables
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot.experiment import SPLITS, FewShot
+from sibrepro.query_size import experiment as query_size
+from sibrepro.query_size import figures as query_size_figures
+from sibrepro.query_size.experiment import FRESH, QuerySizeNotebook
 from tiny_images import untrained_network
 
-from sibcore import datasets, few_shot, query_size, query_size_figures, tables
+from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
-from sibcore.features import Features, feature_bank
-from sibcore.few_shot import SPLITS, FewShot
-from sibcore.meta import BEST, evaluate, load_sib
-from sibcore.query_size import FRESH, QuerySizeNotebook
 from sibcore.sib import SIB
+from sibcore.train import BEST, evaluate, load_sib
+from sibcore.vision.features import Features, feature_bank
 
 CLASSES, PER_CLASS, DIM = 6, 60, 5
 

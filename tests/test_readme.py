@@ -7,8 +7,7 @@ import re
 
 import pandas as pd
 import pytest
-
-from sibcore import paths
+from sibrepro import paths
 
 ROOT = paths.PACKAGE.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -6,10 +6,13 @@ import itertools
 
 import pytest
 import torch
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot import unbalanced as realism
+from sibrepro.few_shot.experiment import FewShot
 from tiny_images import untrained_network
 
-from sibcore import datasets, few_shot, meta, realism
-from sibcore.few_shot import FewShot
+from sibcore import datasets
+from sibcore import train as meta
 from sibcore.sib import SIB
 
 

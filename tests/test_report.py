@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from pages import pages
-
-from sibcore import __main__, paths, pipeline, report, tables
-from sibcore.report import findings, maths, sources, text
+from sibrepro import __main__, paths, tables
+from sibrepro import site as report
+from sibrepro.run import pipeline
+from sibrepro.site import findings, maths, sources, text
 
 RESULTS = paths.PACKAGE.parent / "results"
 STORY = r"# 7 · A story" + "\n\n" + r"Since $\frac{a}{b}=\log p$, so [there](02_other.ipynb) and [not there](../x.py)."
@@ -148,7 +149,7 @@ def test_a_damaged_table_is_named_and_the_old_report_stays(tiny, content, capsys
 def test_an_error_while_writing_leaves_the_old_report_and_no_remains(tiny, monkeypatch):
     front = report.build()
     (front.parent / "mark").write_text("old")
-    monkeypatch.setattr("sibcore.report.site.render", lambda *_: 1 / 0)
+    monkeypatch.setattr("sibrepro.site.site.render", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report.build()
     assert (front.parent / "mark").read_text() == "old"

@@ -6,9 +6,9 @@ import torch
 from tiny_images import tiny_set
 from torch import nn
 
-from sibcore import rotations
-from sibcore.backbones import halves, imagenet_network
 from sibcore.datasets.base import Index, image_set
+from sibcore.vision import rotations
+from sibcore.vision.backbones import halves, imagenet_network
 
 CPU = torch.device("cpu")
 

@@ -5,8 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-
-from sibcore import paths
+from sibrepro import paths
 
 SCRIPT = paths.PACKAGE.parent / "run_all.sh"
 

@@ -8,8 +8,10 @@ import time
 
 import numpy as np
 import pytest
+from sibrepro import paths
+from sibrepro.facts import manifest, runs
 
-from sibcore import manifest, paths, runs
+from sibcore.files import write_atomically
 
 FORK = multiprocessing.get_context("fork")
 PARAMS = {"n": 3, "seed": 7, "eta": 1e-3}
@@ -22,7 +24,9 @@ def compute(params):
     return {"answer": params["n"] * 2.0}, {"curve": np.arange(params["n"], dtype=np.float32)}
 
 
-compute.__module__ = "sibcore.bayes"  # a run's code is traced through the package, so tests borrow a module of it
+compute.__module__ = (
+    "sibrepro.theory.bayes"  # a run's code is traced through the package, so tests borrow a module of it
+)
 
 
 def slow(params):
@@ -30,7 +34,7 @@ def slow(params):
     return compute(params)
 
 
-slow.__module__ = "sibcore.bayes"
+slow.__module__ = "sibrepro.theory.bayes"
 
 
 @pytest.fixture(autouse=True)
@@ -96,12 +100,12 @@ def test_changed_code_computes_again_unless_the_run_is_a_long_one(monkeypatch):
 def test_a_long_run_goes_on_from_what_it_left_in_its_folder_and_that_becomes_part_of_the_record():
     def counts(params, folder):
         steps = int((folder / "checkpoint").read_text()) if (folder / "checkpoint").exists() else 0
-        runs.write_atomically(folder / "checkpoint", str(steps + 1).encode())
+        write_atomically(folder / "checkpoint", str(steps + 1).encode())
         if steps < 2:
             raise KeyboardInterrupt
         return {"steps": steps + 1}, {}
 
-    counts.__module__ = "sibcore.bayes"
+    counts.__module__ = "sibrepro.theory.bayes"
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             runs.compute_or_load("experiment", PARAMS, counts, long=True)
@@ -128,7 +132,7 @@ def test_a_failing_computation_leaves_nothing_behind():
     def fail(params):
         raise RuntimeError("no luck")
 
-    fail.__module__ = "sibcore.bayes"
+    fail.__module__ = "sibrepro.theory.bayes"
     with pytest.raises(RuntimeError, match="no luck"):
         runs.compute_or_load("experiment", PARAMS, fail)
     assert [p.name for p in (paths.results() / "runs").iterdir() if p.suffix != ".lock"] == []
@@ -138,7 +142,7 @@ def test_a_metric_that_is_not_a_number_is_refused():
     def nan(params):
         return {"loss": float("nan")}, {}
 
-    nan.__module__ = "sibcore.bayes"
+    nan.__module__ = "sibrepro.theory.bayes"
     with pytest.raises(ValueError, match="NaN or infinite"):
         runs.compute_or_load("experiment", PARAMS, nan)
     assert runs.find("experiment") == []
@@ -202,7 +206,7 @@ def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_
             ready.set()
             time.sleep(60)
 
-        hang.__module__ = "sibcore.bayes"
+        hang.__module__ = "sibrepro.theory.bayes"
         runs.compute_or_load("experiment", PARAMS, hang, data={"d": "new"})
 
     process = FORK.Process(target=die)
@@ -215,12 +219,12 @@ def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_
 
 def test_atomic_writes_replace_the_whole_file_and_clean_up_after_an_error(monkeypatch, tmp_path):
     target = tmp_path / "folder" / "file"
-    runs.write_atomically(target, b"old")
-    runs.write_atomically(target, b"new")
+    write_atomically(target, b"old")
+    write_atomically(target, b"new")
     assert target.read_bytes() == b"new"
     monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        runs.write_atomically(target, b"newer")
+        write_atomically(target, b"newer")
     assert target.read_bytes() == b"new"
     assert [p.name for p in target.parent.iterdir()] == ["file"]
 

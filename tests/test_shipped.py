@@ -8,11 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sibrepro import paths
+from sibrepro.facts import runs
+from sibrepro.few_shot import shipped
 from tiny_images import tiny_set, untrained_network
 
-from sibcore import datasets, paths, provenance, runs, shipped
-from sibcore.backbones import load_network
-from sibcore.features import extract
+from sibcore import datasets
+from sibcore.files import sha256
+from sibcore.vision.backbones import load_network
+from sibcore.vision.features import extract
 
 FILE = shipped.file("cifar-fs", "conv4-64")
 
@@ -39,7 +43,7 @@ def test_what_is_made_is_found_again_split_by_split(tmp_path, monkeypatch):
     assert path == shipped.file(data.name, "conv4-64")
 
     about = shipped.about(data.name, "conv4-64")
-    assert (about["data"], about["network"]) == (data.sha256, provenance.sha256(network))
+    assert (about["data"], about["network"]) == (data.sha256, sha256(network))
     f, _ = load_network(network)
     for split, bank in shipped.load(data.name, "conv4-64").items():
         rows = data.rows(split)
@@ -57,7 +61,7 @@ def test_features_that_do_not_come_with_the_project_are_an_error_that_says_what_
 def test_the_committed_features_are_those_of_the_committed_network_and_small_enough():
     about = shipped.about()
     network = paths.root() / "results" / "runs" / "pretrain-40e8d8a042c7"
-    assert provenance.sha256(network / "backbone.safetensors") == about["network"]
+    assert sha256(network / "backbone.safetensors") == about["network"]
     assert runs.load(network).provenance["data"] == {"cifar-fs": about["data"]}
     assert FILE.stat().st_size <= 16_000_000
     banks = shipped.load()

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 from adaptation_domains import domains
+from sibrepro.few_shot import shipped
+from sibrepro.pacs import shipped as shipped_rotations
 
-from sibcore import shipped, shipped_rotations
 from sibcore.datasets import pacs
 from sibcore.sib import unit
 

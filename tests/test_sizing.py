@@ -6,9 +6,8 @@ import sys
 
 import pytest
 import torch
+from sibrepro import paths
 from torch import nn
-
-from sibcore import paths
 
 sys.path.insert(0, str(paths.PACKAGE.parent / "benchmarks"))
 import sizing

@@ -4,10 +4,11 @@ import math
 import pytest
 import torch
 
-from sibcore import meta, stacked
+from sibcore import stacked
+from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler
-from sibcore.meta import Schedule, load_sib
 from sibcore.sib import SIB
+from sibcore.train import Schedule, load_sib
 
 CLASSES, PER_CLASS, WAYS, DIM = 8, 20, 3, 10
 ETAS = (0.03, 0.01, 0.001)  # larger ones make training chaotic, see below

@@ -14,15 +14,14 @@ import psutil
 import pytest
 import tiny_notebooks as tiny
 from filelock import Timeout
-
-from sibcore import __main__, paths
-from sibcore.sweep import attempt, grid, plan
-from sibcore.sweep.point import Point, read_executed, read_result
+from sibrepro import __main__, paths
+from sibrepro.run.sweep import attempt, grid, plan
+from sibrepro.run.sweep.point import Point, read_executed, read_result
 
 BEHAVE = """
 import os, time
 from pathlib import Path
-from sibcore import paths
+from sibrepro import paths
 assert mode != "crash" or Path({folder!r}, "mended").exists(), "crashed"
 if mode == "die":
     os._exit(9)

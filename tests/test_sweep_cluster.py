@@ -10,11 +10,11 @@ import threading
 import pandas as pd
 import pytest
 import tiny_notebooks as tiny
-
-from sibcore import __main__, paths, runs
-from sibcore.sweep import cluster, grid
-from sibcore.sweep.attempt import Limits
-from sibcore.sweep.point import Point, read_result
+from sibrepro import __main__, paths
+from sibrepro.facts import runs
+from sibrepro.run.sweep import cluster, grid
+from sibrepro.run.sweep.attempt import Limits
+from sibrepro.run.sweep.point import Point, read_result
 
 distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
 LIMITS = Limits(threads=1, timeout=120)
@@ -80,9 +80,9 @@ def test_files_of_a_worker_that_does_not_share_the_folder_come_back_through_the_
 
     monkeypatch.setenv("SIB_OUTPUT", str(client))
     written = []
-    write = runs.write_atomically
+    write = cluster.write_atomically
     monkeypatch.setattr(
-        cluster.runs, "write_atomically", lambda path, content: (written.append(path), write(path, content))
+        cluster, "write_atomically", lambda path, content: (written.append(path), write(path, content))
     )
     cluster.receive(contents, client)
     files = asked.point.files(client)

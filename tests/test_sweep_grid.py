@@ -4,9 +4,8 @@ import pytest
 import tiny_notebooks
 from hypothesis import given
 from hypothesis import strategies as st
-
-from sibcore import paths
-from sibcore.sweep import grid
+from sibrepro import paths
+from sibrepro.run.sweep import grid
 
 SPINNING_LINES = paths.PACKAGE.parent / "notebooks" / "02_spinning_lines.ipynb"
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import io
 
 import pytest
-
-from sibcore.sweep import progress
-from sibcore.sweep.point import Result
+from sibrepro.run.sweep import progress
+from sibrepro.run.sweep.point import Result
 
 
 class Terminal(io.StringIO):

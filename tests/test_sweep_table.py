@@ -6,11 +6,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-
-from sibcore import __main__
-from sibcore.runs import Record
-from sibcore.sweep import plot, table
-from sibcore.sweep.point import Result, metrics, read_results
+from sibrepro import __main__
+from sibrepro.facts.runs import Record
+from sibrepro.run.sweep import plot, table
+from sibrepro.run.sweep.point import Result, metrics, read_results
 
 
 @pytest.fixture

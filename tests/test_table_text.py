@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from sibcore.table_text import latex, markdown
+from sibrepro.table_text import latex, markdown
 
 
 def body(table: pd.DataFrame) -> list[list[str]]:

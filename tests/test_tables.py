@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from sibcore import manifest, paper, paths, tables
-from sibcore.runs import Record
+from sibrepro import paper, paths, tables
+from sibrepro.facts import manifest
+from sibrepro.facts.runs import Record
 
 NAN = float("nan")
 SETTINGS = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots"]

@@ -6,10 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from sibrepro.spinning_lines import model as toy
+from sibrepro.spinning_lines.model import SpinningLines
 from torch.distributions import Normal, kl_divergence
-
-from sibcore import toy
-from sibcore.toy import SpinningLines
 
 SMALL = SpinningLines(tasks=16, epochs=3, batch=4, seeds=3, n=8)
 

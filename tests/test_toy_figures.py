@@ -6,9 +6,12 @@ import io
 import matplotlib.pyplot as plt
 import pytest
 from PIL import Image
-
-from sibcore import plots, runs, toy, toy_figures, toy_optimum
-from sibcore.toy import SpinningLines
+from sibrepro import plots
+from sibrepro.facts import runs
+from sibrepro.spinning_lines import figures as toy_figures
+from sibrepro.spinning_lines import model as toy
+from sibrepro.spinning_lines import optimum as toy_optimum
+from sibrepro.spinning_lines.model import SpinningLines
 
 SMALL = SpinningLines(tasks=4, epochs=1, seeds=2, n=4, K=1)
 

@@ -8,9 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from sibcore import paths, runs, toy, toy_optimum
-from sibcore.toy import SpinningLines
+from sibrepro import paths
+from sibrepro.facts import runs
+from sibrepro.spinning_lines import model as toy
+from sibrepro.spinning_lines import optimum as toy_optimum
+from sibrepro.spinning_lines.model import SpinningLines
 
 PAPER = SpinningLines()
 

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sibcore.backbones import feature_network, save_network
 from sibcore.datasets.base import ImageSet, Index, image_set
+from sibcore.vision.backbones import feature_network, save_network
 
 
 def tiny_set(classes: int = 11, images: int = 20, size: int = 16, noise: float = 0.5, seed: int = 0) -> ImageSet:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
+from sibrepro import paths
 
-from sibcore import paths
+from sibcore.files import sha256
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PARAMETERS = 'a = 1\neta = 1e-3\nmode = "plain"'
@@ -23,18 +24,19 @@ with open({folder!r} + "/executed", "a") as file:
 
 # A run record without importing torch, which takes longer than all the rest of such a notebook.
 RECORD = """
-from sibcore import manifest, paths
+from sibrepro.facts import manifest
+from sibrepro import paths
 manifest.note("run", paths.results() / "runs" / f"tiny-{a:012x}")
 """
 
 # The real thing.
 COMPUTE = """
-from sibcore import runs
+from sibrepro.facts import runs
 def compute(params):
     with open({folder!r} + "/computed", "a") as file:
         file.write(f"{params['a']}\\n")
     return {"double": 2.0 * params["a"]}, {}
-compute.__module__ = "sibcore.bayes"
+compute.__module__ = "sibrepro.theory.bayes"
 record = runs.compute_or_load("tiny", {"a": a}, compute)
 """
 
@@ -56,7 +58,7 @@ def executed(folder: Path) -> list[str]:
 
 def record_of(a: int) -> None:
     """The run record that `RECORD` names, made beforehand."""
-    from sibcore import provenance, runs
+    from sibrepro.facts import runs
 
     folder = paths.results() / "runs" / f"tiny-{a:012x}"
     folder.mkdir(parents=True)
@@ -64,7 +66,7 @@ def record_of(a: int) -> None:
     (folder / "metrics.json").write_text(json.dumps({"double": 2.0 * a, "curve": [1, 2]}))
     (folder / "provenance.json").write_text("{}")
     (folder / runs.ARRAYS).write_bytes(runs.serialize_arrays({}))
-    (folder / runs.DONE).write_text(json.dumps({f.name: provenance.sha256(f) for f in folder.iterdir()}))
+    (folder / runs.DONE).write_text(json.dumps({f.name: sha256(f) for f in folder.iterdir()}))
 
 
 def until(condition, seconds: float = 300.0):

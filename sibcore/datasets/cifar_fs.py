@@ -39,7 +39,7 @@ CLASSES = tuple(sorted(name for names in SPLITS.values() for name in names))
 FOUND_AS = ("cifar-fs.zip", "cifar-fs", "cifar100", "cifar-100-python")
 HELP = (
     "set SIB_DATA to the folder that holds cifar-fs.zip, name the archive or folder in the argument `source`, or run "
-    "`python -m sibcore data get cifar-fs`"
+    "`sib data get cifar-fs`"
 )
 
 
@@ -55,7 +55,7 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
 
 def from_torchvision(folder: Path | None = None, download: bool = False, cache: Path | None = None) -> ImageSet:
     """CIFAR-FS from torchvision's CIFAR100 below `folder` (default: the cache folder); downloaded only if asked."""
-    from sibcore._torchvision import torchvision
+    from sibcore.vision._torchvision import torchvision
 
     folder = Path(folder or cache_folder(cache))
     try:

@@ -1,4 +1,4 @@
-"""Fetch data sets, and only when asked to: `python -m sibcore data get pacs`."""
+"""Fetch data sets, and only when asked to: `sib data get pacs`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _describe(name: str) -> tuple[str, str, str]:
 
 def _get_cifar_fs(folder: Path) -> Path:
     """CIFAR-100 as torchvision keeps it, whose checksums it uses; only the transfer is ours, to be resumable."""
-    from sibcore._torchvision import torchvision
+    from sibcore.vision._torchvision import torchvision
 
     cifar100 = torchvision.datasets.CIFAR100
     unpacked = folder / cifar100.base_folder

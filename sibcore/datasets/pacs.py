@@ -31,7 +31,7 @@ LISTING = "6a3e8284d17f09285dfb7e86f9d9cbcf629a0bdf90413e226957a3bba5f89a9a"
 FOUND_AS = ("pacs.zip", "PACS", "pacs")
 HELP = (
     "set SIB_DATA to the folder that holds pacs.zip, name the archive or folder in the argument `source`, or run "
-    "`python -m sibcore data get pacs`"
+    "`sib data get pacs`"
 )
 
 

@@ -1,0 +1,25 @@
+"""What a notebook used and made, told to whoever runs it.
+
+`./run_all.sh` sets `SIB_MANIFEST` to a file; every run loaded or computed and every figure or table written adds one
+JSON line to it. Without that variable nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from sibrepro import paths
+
+
+def note(kind: str, path: Path, **details: object) -> None:
+    """Add one line: `kind` is "run", "figure", "table" or "data"."""
+    manifest = os.environ.get("SIB_MANIFEST")
+    if manifest:
+        with Path(manifest).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "path": paths.relative(path), **details}) + "\n")
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []

@@ -1,0 +1,211 @@
+"""Domain adaptation experiments as run records: each domain of PACS in turn is the target, the others are the sources.
+
+Nothing is selected on the target: training runs for its number of steps, and a share of every source domain is held
+out. To choose a setting, `left_out` takes the real target away and `target` names one of its sources instead.
+
+    sib adapt --target sketch --method SIB-Rot --K 0 3
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sibcore import adapt as adaptation
+from sibcore.adapt import METHODS, Adapter, Bank, Schedule
+from sibcore.datasets import pacs
+from sibcore.datasets.base import ImageSet
+from sibcore.device import pick_device
+from sibcore.vision.augment import as_float
+from sibcore.vision.backbones import halves, imagenet_network
+from sibcore.vision.rotations import Rotations, hashes, rotations
+from sibrepro.facts import runs
+from sibrepro.pacs import shipped as shipped_rotations
+from sibrepro.params import Count, NonNegative, Positive, parameters
+
+SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
+ORDERS = ("shuffled", "file")
+PER_CLASS = 20  # images of each class and source domain in the first lambda
+
+
+@parameters
+class Adaptation:
+    """One training and its test on all images of the target domain."""
+
+    dataset: str = Field("pacs", description="name of the image set")
+    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
+    features: Literal["shipped", "frozen", "upper", "all"] = Field(
+        "frozen", description="the project's own; or of images, with none, the upper part or all of f trained"
+    )
+    size: Count = Field(160, description="width of the images in pixels")
+    target: str = Field("sketch", description="domain without labels")
+    left_out: str = Field("", description="domain that is neither source nor target")
+    method: Literal[tuple(METHODS)] = Field("SIB-Rot", description="how the class weights of a minibatch come about")
+    K: NonNegative = Field(3, description="synthetic gradient steps")
+    eta: Positive = Field(0.03, description="step size of the inner updates, for means over a minibatch")
+    tasks: Literal["domain", "mixed"] = Field("domain", description="a task a source domain, or one of all")
+    steps: Count = Field(2000, description="training steps")
+    batch: Count = Field(32, description="images of each domain in a step")
+    lr: Positive = Field(1e-4, description="learning rate of Adam")
+    turns: Literal["all", "one"] = Field("all", description="of each image in a training step")
+    turn_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="of the rotation loss")
+    alpha: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="Dirichlet spread of a source task's class proportions; 0: as they are"
+    )
+    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of each source domain")
+    test_batch: Count = Field(64, description="images of a test minibatch")
+    test_order: Literal["shuffled", "file"] = Field("shuffled", description="how test images are dealt out")
+    seed: NonNegative = Field(0, description="of xi, of the held-out images and of the minibatches")
+
+
+def turns_for(features: str) -> str:
+    """All turns of an image in a training step where they cost nothing, one where f has to see each."""
+    return "all" if features in ("shipped", "frozen") else "one"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Origin:
+    """Hashes of what the inputs are made of; `load()` makes the bank and the part of f that is trained."""
+
+    hashes: dict[str, str]
+    load: Callable[[], tuple[Bank, nn.Module]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pictures:
+    """A bank of pixels, turned when they are asked for."""
+
+    images: np.ndarray
+    labels: Tensor
+    domains: Tensor
+    classes: tuple[str, ...]
+    domain_names: tuple[str, ...]
+
+    def take(self, rows: Tensor, turns: Tensor) -> Tensor:
+        """[*rows.shape, 3, H, W] in [0, 1]"""
+        upright = as_float(torch.from_numpy(self.images[rows.flatten().cpu().numpy()]).to(rows.device))
+        turned = [image.rot90(int(turn), (1, 2)) for image, turn in zip(upright, turns.flatten(), strict=True)]
+        return torch.stack(turned).unflatten(0, rows.shape)
+
+
+def origin(p: Adaptation, data: ImageSet | None = None) -> Origin:
+    """Where f's inputs come from; images are looked for only if they are needed."""
+    if p.features == "shipped":
+        known = shipped_rotations.about(p.dataset, p.backbone)["hashes"]
+        return _origin(known, lambda: (on_device(shipped_rotations.load(p.dataset, p.backbone)), nn.Identity()))
+    data = data or pacs.load(size=p.size)
+    network = imagenet_network(p.backbone, data.images.shape[1])
+    known = hashes(data, network)
+    if p.features == "frozen":
+        return _origin(known, lambda: (on_device(rotations(data, p.backbone)), nn.Identity()))
+    if p.features == "upper":
+        return _origin(known, lambda: (on_device(rotations(data, p.backbone, "activations")), halves(network)[1]))
+    bank = Pictures(data.images, *map(torch.from_numpy, (data.labels, data.domains)), data.classes, data.domain_names)
+    return _origin(known, lambda: (bank, network))
+
+
+def _origin(known: dict[str, str], load: Callable[[], tuple[Bank, nn.Module]]) -> Origin:
+    """Several trainings of one process share a bank."""
+    return Origin(known, functools.cache(load))
+
+
+def adapt(p: Adaptation, source: Origin | None = None) -> runs.Record:
+    """The record of one training.
+
+    metrics: "accuracy" on the target and on "held_out" source images, in percent; "steps_per_second"
+    arrays: "predicted" and true "labels" of every target image, in the order of the data set; the same predictions for
+    other test minibatches, such as "predicted/16/file"; the history of the training; if f is trained, "map/before" and
+    "map/after" [n, 2]: principal components of a few images' features, with their "map/labels" and "map/domains"
+    """
+    source = source or origin(p)
+
+    def compute(p: Adaptation, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        return train_and_test(p, *source.load())
+
+    return runs.compute_or_load("adaptation", p, compute, data=source.hashes, long=True)
+
+
+def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Metrics and arrays of `adapt`."""
+    device = pick_device()
+    sources, held_out, target = domain_rows(p, bank)
+    f = copy.deepcopy(f).to(device)
+    start, centre = adaptation.first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
+    model = Adapter(f, start, centre, p.K, p.eta, p.method, p.seed).to(device)
+    names = [field.name for field in dataclasses.fields(Schedule)]
+    seen = map_rows(bank)
+    places = {"map/before": plane(adaptation.embed(model, bank, seen)[0])} if list(f.parameters()) else {}
+    history = adaptation.train(model, bank, sources, target, Schedule(**{name: getattr(p, name) for name in names}))
+
+    if places:
+        places["map/after"] = plane(adaptation.embed(model, bank, seen)[0])
+    features = adaptation.embed(model, bank, target)
+    main = adaptation.predict(model, features, p.test_batch, p.test_order, p.seed)
+    arrays = {"predicted": main, "labels": bank.labels[target]}
+    if p.K or METHODS[p.method].starts_by_turns:  # others answer each image by itself
+        for size in SIZES:
+            for order in ORDERS:
+                arrays[f"predicted/{size}/{order}"] = adaptation.predict(model, features, size, order, p.seed)
+    right = [
+        adaptation.predict(model, adaptation.embed(model, bank, rows), p.test_batch, seed=p.seed) == bank.labels[rows]
+        for rows in held_out
+    ]
+    metrics = {
+        "accuracy": 100 * (main == bank.labels[target]).double().mean().item(),
+        "held_out": 100 * torch.cat(right).double().mean().item(),
+        "steps_per_second": history[-1]["steps_per_second"],
+    }
+    curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "turn_loss", "accuracy")}
+    arrays |= {"map/labels": bank.labels[seen], "map/domains": bank.domains[seen]} if places else {}
+    return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves | places
+
+
+def domain_rows(p: Adaptation, bank: Any) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Rows of each source domain to learn from, held-out rows of each, and rows of the target."""
+    for name in filter(None, (p.target, p.left_out)):
+        if name not in bank.domain_names:
+            raise ValueError(f"there is no domain {name!r}: expected one of {', '.join(bank.domain_names)}")
+    rows = {name: (bank.domains == number).nonzero()[:, 0] for number, name in enumerate(bank.domain_names)}
+    generator = torch.Generator().manual_seed(p.seed)
+    learn, held_out = [], []
+    for name in bank.domain_names:
+        if name not in (p.target, p.left_out):
+            mixed = rows[name][torch.randperm(len(rows[name]), generator=generator)]
+            count = max(1, round(p.held_out * len(mixed)))
+            held_out.append(mixed[:count].sort()[0])
+            learn.append(mixed[count:].sort()[0])
+    return learn, held_out, rows[p.target]
+
+
+def _labelled(bank: Any, sources: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+    """A few upright images of each class and source domain, and their labels."""
+    chosen = [rows[bank.labels[rows] == label][:PER_CLASS] for rows in sources for label in range(len(bank.classes))]
+    rows = torch.cat(chosen)
+    return bank.take(rows, torch.zeros_like(rows)).to(device), bank.labels[rows].to(device)
+
+
+def map_rows(bank: Any) -> Tensor:
+    """The first images of each class in each domain."""
+    kinds = bank.domains * len(bank.classes) + bank.labels
+    return torch.cat([(kinds == kind).nonzero()[:PER_CLASS, 0] for kind in range(int(kinds.max()) + 1)])
+
+
+def plane(features: Tensor) -> np.ndarray:
+    """Features [n, d] in their first two principal components, float16 [n, 2]."""
+    centred = features - features.mean(0)
+    return (centred @ torch.linalg.svd(centred, full_matrices=False)[2][:2].mT).cpu().numpy().astype(np.float16)
+
+
+def on_device(bank: Rotations) -> Rotations:
+    """The bank where the model computes."""
+    moved = {name: getattr(bank, name).to(pick_device()) for name in ("inputs", "labels", "domains")}
+    return dataclasses.replace(bank, **moved)

@@ -1,0 +1,240 @@
+"""Run the notebooks through papermill: what `./run_all.sh` does once the environment stands.
+
+Each notebook is executed with the parameters of the chosen profile into `results/executed/<profile>/`, beside a small
+state file. A notebook whose cells, parameters, code and data are those of its last successful run, and whose products
+are still there, is not run again.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import yaml
+from papermill.engines import NBClientEngine, papermill_engines
+
+from sibcore.files import sha256, write_atomically
+from sibrepro import paths
+from sibrepro.facts import manifest, provenance
+from sibrepro.run.sweep.child import what_failed
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One notebook with the parameters of one profile."""
+
+    notebook: Path
+    profile: str
+    parameters: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.notebook.stem
+
+    @property
+    def executed(self) -> Path:
+        return paths.results() / "executed" / self.profile / self.notebook.name
+
+    @property
+    def state(self) -> Path:
+        return self.executed.with_suffix(".json")
+
+    def fingerprint(self) -> str:
+        """Changes with the notebook's cells, its parameters and the code it imports (figures included)."""
+        cells = nbformat.read(self.notebook, as_version=4).cells
+        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        modules = provenance.imports(ast.parse(_without_magics(code)))
+        parts = [cell.source for cell in cells]
+        parts += [json.dumps(self.parameters, sort_keys=True), provenance.code_fingerprint(modules, skip=frozenset())]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def last(self) -> dict[str, Any] | None:
+        """The state of the last successful run, if there was one."""
+        return json.loads(self.state.read_text(encoding="utf-8")) if self.state.is_file() else None
+
+    def why(self) -> str | None:
+        """Why the notebook has to run, or None if nothing changed."""
+        last = self.last()
+        if last is None:
+            return "first run"
+        if last["fingerprint"] != self.fingerprint():
+            return "its cells, parameters or code changed"
+        products = [paths.output() / product["path"] for product in last["products"]]
+        gone = [path for path in (self.executed, *products) if not path.exists()]
+        if gone:
+            return f"{paths.relative(gone[0])} is gone"
+        changed = [d["path"] for d in last["products"] if d["kind"] == "data" and _data_changed(d)]
+        return f"{changed[0]} changed" if changed else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    job: Job
+    status: str  # "done", "unchanged" or "FAILED"
+    seconds: float
+    products: list[dict[str, Any]]
+    error: str | None = None
+
+
+def jobs(profile: str, only: Iterable[str] = ()) -> list[Job]:
+    """The notebooks in order; `only` picks by number or by any part of the name."""
+    notebooks = sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))
+    wanted = [word for entry in only for word in entry.split(",") if word]
+    unknown = [word for word in wanted if not any(word in notebook.stem for notebook in notebooks)]
+    if unknown:
+        names = "\n  ".join(notebook.stem for notebook in notebooks)
+        raise ValueError(f"--only {unknown[0]}: no such notebook; there are\n  {names}")
+    chosen = [n for n in notebooks if not wanted or any(word in n.stem for word in wanted)]
+    return [Job(notebook, profile, profile_parameters(notebook.stem, profile)) for notebook in chosen]
+
+
+def profile_parameters(name: str, profile: str) -> dict[str, Any]:
+    """What `notebooks/params/<profile>/<name>.yaml` says; the same file serves `papermill -f`."""
+    file = paths.notebooks() / "params" / profile / f"{name}.yaml"
+    if not file.is_file():
+        raise ValueError(f"{paths.relative(file)} is missing: profile {profile!r} needs one for each notebook")
+    values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    if not isinstance(values, dict):
+        raise ValueError(f"{paths.relative(file)} should hold `name: value` lines, not a {type(values).__name__}")
+    return values
+
+
+def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
+    """Run what has to run. One notebook's failure does not stop the others."""
+    outcomes = []
+    for number, job in enumerate(todo, start=1):
+        why = "forced" if force else job.why()
+        if why is None:
+            last = job.last()
+            _say(f"[{number}/{len(todo)}] {job.name}: unchanged")
+            outcomes.append(Outcome(job, "unchanged", last["seconds"], last["products"]))
+        else:
+            _say(f"[{number}/{len(todo)}] {job.name}: running, profile {job.profile} ({why})")
+            # The first quick run computes everything here, also what came with the repository: it takes minutes, and
+            # then the numbers are this machine's own. The other profiles take hours, and load what is there.
+            outcomes.append(_run(job, recompute=force or (job.profile == "quick" and job.last() is None)))
+            _say(f"[{number}/{len(todo)}] {job.name}: {outcomes[-1].status} after {outcomes[-1].seconds:.0f} s")
+    return outcomes
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    """Each notebook, its time, what it produced and where; then what failed, with the cell and the error."""
+    lines = ["", "summary"]
+    for outcome in outcomes:
+        lines.append(f"  {outcome.job.name:<40} {outcome.status:<10} {outcome.seconds:6.1f} s")
+        made = [p["path"] for p in outcome.products if p["kind"] != "data"]
+        if outcome.job.executed.exists():
+            made = [paths.relative(outcome.job.executed), *made]
+        lines += [f"      {path}" for path in dict.fromkeys(made)]
+    for outcome in outcomes:
+        if outcome.error:
+            lines += ["", f"FAILED: {outcome.job.name}", *(f"  {line}" for line in outcome.error.splitlines())]
+            lines.append(f"  as executed: {paths.relative(outcome.job.executed)}")
+    lines += ["", f"all of it is under {paths.output()}"]
+    return "\n".join(lines)
+
+
+def _run(job: Job, recompute: bool) -> Outcome:
+    job.executed.parent.mkdir(parents=True, exist_ok=True)
+    job.state.unlink(missing_ok=True)
+    told = job.executed.with_suffix(".manifest")
+    told.unlink(missing_ok=True)
+    fingerprint, started, error = job.fingerprint(), time.perf_counter(), None
+    try:
+        with _environment(SIB_MANIFEST=str(told), SIB_FORCE="1" if recompute else ""):  # the kernel inherits it
+            papermill.execute_notebook(
+                job.notebook,
+                job.executed,
+                parameters=job.parameters,
+                engine_name=LiveEngine.NAME,
+                kernel_name="python3",
+                progress_bar=False,
+                stdout_file=_Indented(sys.stdout),
+                stderr_file=_Indented(sys.stderr),
+            )
+    except Exception as failure:  # a cell, a dead or missing kernel, a full disk: the others still get their turn
+        error = what_failed(failure)
+    seconds = round(time.perf_counter() - started, 1)
+    products = list({(line["kind"], line["path"]): line for line in manifest.read(told)}.values())
+    told.unlink(missing_ok=True)
+    if error is None:
+        state = {"fingerprint": fingerprint, "seconds": seconds, "products": products}
+        write_atomically(job.state, json.dumps(state, indent=1).encode())
+    return Outcome(job, "FAILED" if error else "done", seconds, products, error)
+
+
+class LiveEngine(NBClientEngine):
+    """papermill's engine, saying which cell it is at: a line each, as readable in a log file as in a terminal."""
+
+    NAME = "sibcore-live"
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
+        total, start = len(nb_man.nb.cells), nb_man.cell_start
+
+        def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
+            if cell.cell_type == "code" and cell_index is not None:
+                _say(f"  cell {cell_index + 1}/{total}: {_title(cell.source)}")
+            start(cell, cell_index, **more)
+
+        nb_man.cell_start = cell_start
+        return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
+
+
+papermill_engines.register(LiveEngine.NAME, LiveEngine)
+
+
+class _Indented:
+    """A stream that shows a notebook's own output below its cell's line."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> None:
+        self.stream.write("".join(f"    {line}\n" for line in text.splitlines() if line.strip()))
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
+
+
+def _title(source: str) -> str:
+    lines = [line for line in source.splitlines() if line.strip() and not line.startswith(("#", "%", "import", "from"))]
+    return (lines or source.splitlines() or [""])[0][:80]
+
+
+def _data_changed(entry: dict[str, Any]) -> bool:
+    path = paths.output() / entry["path"]
+    return sha256(path) != entry["sha256"]
+
+
+def _without_magics(code: str) -> str:
+    return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in code.splitlines())
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,192 @@
+"""Living tables: the paper's printed numbers beside ours, assembled from whatever runs exist.
+
+A table has every number of the paper's and every number of ours, one row each, side by side where all settings agree,
+and a verdict. Accuracies are in percent. What has no counterpart stays, with a verdict that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from sibcore.files import write_atomically
+from sibrepro import paper, paths
+from sibrepro.facts import manifest
+from sibrepro.table_text import MISSING, latex, markdown
+
+if TYPE_CHECKING:
+    from sibrepro.facts.runs import Record
+
+INSIDE, ABOVE, BELOW = "inside the other's interval", "above", "below"
+NOT_MEASURED, NOT_IN_PAPER = "not measured here", "not in the paper"
+IN_APPENDIX = "only in the appendix"  # of a number that Table 1 does not have, but `paper.synthetic_gradients` has
+OUR_FEATURES = " (our features)"
+COMMAND = "./run_all.sh --only 03 --profile paper"  # measures what Table 1 has of SIB
+
+FEW_SHOT = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots"]
+SYNTHETIC_GRADIENTS = ["dataset", "backbone", "variant", "trained_shots", "tested_shots", "K", "eta"]
+QUERY_SIZE = ["dataset", "backbone", "K", "eta", "n", "tested", "shots", "split"]
+PAPER, OURS = ["paper", "paper_ci95"], ["ours", "ours_ci95"]
+
+TYPES = {
+    **dict.fromkeys((*paper.WHOLE, "episodes", "seeds", "steps"), "Int64"),
+    **dict.fromkeys(("eta", *PAPER, *OURS), "float64"),
+    "transductive": "boolean",
+}
+DATASETS = {"mini-imagenet": "mini-ImageNet", "cifar-fs": "CIFAR-FS"}
+
+
+def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, ours_ci95: float | None) -> str:
+    """How ours stands to the paper's: inside if either value lies in the other's 95 % interval, ends included.
+
+    That is |ours - paper| <= the wider of the two intervals; a missing interval counts as a point. It is a reading aid
+    and no test of equality: the intervals are over test tasks and know nothing of other seeds or feature networks.
+    """
+    if _missing(ours):
+        return NOT_MEASURED
+    if _missing(paper):
+        return NOT_IN_PAPER
+    reach = max(0.0 if _missing(ci95) else ci95 for ci95 in (paper_ci95, ours_ci95))
+    if abs(ours - paper) <= reach + 1e-9:  # printed decimals are not exact in binary
+        return INSIDE
+    return ABOVE if ours > paper else BELOW
+
+
+def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
+    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds, profile and run.
+
+    SIB is matched on all settings. Other methods of ours share our features and episodes, whereas the paper's had each
+    a training of its own: they never stand beside one another, and ours are called "<method> (our features)".
+    """
+    if len(runs):
+        named = [
+            name if "SIB" in name else f"{name.removesuffix(OUR_FEATURES)}{OUR_FEATURES}" for name in runs["method"]
+        ]
+        runs = runs.assign(method=named)
+    table = _beside(paper.few_shot().dropna(subset="value"), runs, FEW_SHOT, ["episodes", "seeds", "profile", "run"])
+    return table.assign(verdict=table["verdict"].mask(_in_appendix(table), IN_APPENDIX))
+
+
+def synthetic_gradients(runs: pd.DataFrame) -> pd.DataFrame:
+    """The appendix's table over K and eta.
+
+    `runs` has the columns `SYNTHETIC_GRADIENTS`, ours, ours_ci95, episodes, seeds, steps and run.
+    """
+    return _beside(paper.synthetic_gradients(), runs, SYNTHETIC_GRADIENTS, ["episodes", "seeds", "steps", "run"])
+
+
+def query_size(runs: pd.DataFrame) -> pd.DataFrame:
+    """The appendix's table over n. `runs`: columns `QUERY_SIZE`, ours, ours_ci95, episodes, seeds, steps and run."""
+    return _beside(paper.query_size(), runs, QUERY_SIZE, ["episodes", "seeds", "steps", "run"])
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """`few_shot(...)` for reading: a row a method, a column a data set and number of shots.
+
+    A cell is the paper's, then **ours** and the verdict. Of methods other than SIB the paper's number stands alone; a
+    number of SIB that is not measured says so, and the column "to measure" has the command that measures it.
+    """
+    columns = [f"{DATASETS[dataset]} {shots}-shot" for dataset, shots in paper.FEW_SHOT_COLUMNS]
+    rows: dict[tuple, dict[str, str]] = {}
+    for number in table.itertuples():
+        row = rows.setdefault((_label(number), number.backbone, number.transductive), {})
+        column = f"{DATASETS.get(number.dataset, number.dataset)} {number.shots}-shot"
+        if column in row:
+            raise ValueError(
+                f"two numbers of ours for {_label(number)}, {number.backbone}, {column}, the second from {number.run}: "
+                "give `wide` a table of one profile, or name the methods apart"
+            )
+        row[column] = _cell(number)
+        columns += [column] * (column not in columns)
+    shown = [
+        dict(zip(("method", "backbone", "transductive"), key, strict=True))
+        | {column: row.get(column, MISSING) for column in columns}
+        | {"to measure": COMMAND if any(NOT_MEASURED in cell for cell in row.values()) else ""}
+        for key, row in rows.items()
+    ]
+    return pd.DataFrame(shown)
+
+
+def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
+    """Write `results/tables/<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
+    runs = ", ".join(record.id for record in records)
+    contents = {
+        "csv": table.to_csv(index=False, lineterminator="\n"),
+        "md": markdown(table) + (f"\n<!-- runs: {runs} -->\n" if runs else ""),
+        "tex": (f"% runs: {runs}\n" if runs else "") + latex(table),
+    }
+    files = []
+    for kind, text in contents.items():
+        path = paths.results() / "tables" / f"{name}.{kind}"
+        write_atomically(path, text.encode())
+        manifest.note("table", path, runs=runs)
+        files.append(path)
+    return files
+
+
+def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], details: list[str]) -> pd.DataFrame:
+    """Every row of `printed`, each of our runs beside it if all `settings` agree; then our other runs.
+
+    Two runs of ours with the same settings both stand beside the paper's number, which is then there twice.
+    """
+    ours = _no_step(_typed(_complete(runs, [*settings, *OURS, *details]))).assign(row=range(len(runs)))
+    printed = _no_step(printed.rename(columns={"value": "paper", "ci95": "paper_ci95"}))
+    matched = printed.merge(ours, on=settings, how="left")
+    alone = ours[~ours["row"].isin(matched["row"])]
+    table = pd.concat([matched, alone], ignore_index=True)[[*settings, *PAPER, *OURS, *details]]
+    verdicts = [verdict(*numbers) for numbers in table[[*PAPER, *OURS]].itertuples(index=False)]
+    return _typed(table).assign(verdict=verdicts)
+
+
+def _complete(runs: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    lacking = [column for column in columns if column not in runs]
+    if lacking and len(runs):
+        raise ValueError(f"our runs lack the columns {lacking}; expected are {list(columns)}")
+    return runs.reindex(columns=columns)
+
+
+def _no_step(table: pd.DataFrame) -> pd.DataFrame:
+    """With K = 0 no step is taken: there is no eta, and the queries are not looked at."""
+    none = table["K"].eq(0).fillna(False).astype(bool)
+    table = table.assign(eta=table["eta"].mask(none))
+    return table.assign(transductive=table["transductive"].mask(none, False)) if "transductive" in table else table
+
+
+def _typed(table: pd.DataFrame) -> pd.DataFrame:
+    return table.astype({name: kind for name, kind in TYPES.items() if name in table})
+
+
+def _in_appendix(table: pd.DataFrame) -> pd.Series:
+    """Which numbers without a counterpart in Table 1 have one in the appendix, trained and tested on the same shots."""
+    appendix = paper.synthetic_gradients().query("trained_shots == tested_shots")
+    appendix = appendix.rename(columns={"variant": "method", "tested_shots": "shots"})
+    appendix["transductive"] = (appendix["method"] == "SIB") & (appendix["K"] > 0)
+    found = table.merge(appendix[FEW_SHOT], on=FEW_SHOT, how="left", indicator="side")["side"] == "both"
+    return found & (table["verdict"] == NOT_IN_PAPER)
+
+
+def _label(number: Any) -> str:
+    """The method with its K and eta, such as "SIB, η = 0.001, K = 3"."""
+    eta = "" if _missing(number.eta) else f", η = {number.eta:g}"
+    return number.method + eta + ("" if _missing(number.K) else f", K = {number.K}")
+
+
+def _cell(number: Any) -> str:
+    printed, ours = _interval(number.paper, number.paper_ci95), f"**{_interval(number.ours, number.ours_ci95)}**"
+    if number.verdict in (INSIDE, ABOVE, BELOW):
+        return f"{printed} / {ours} ({number.verdict})"
+    if number.verdict == NOT_MEASURED:
+        return f"{printed} / {NOT_MEASURED}" if "SIB" in number.method else printed
+    return f"{MISSING} / {ours} ({number.verdict})"
+
+
+def _interval(value: float, ci95: float) -> str:
+    return f"{value:.1f}" + ("" if _missing(ci95) else f" ± {ci95:.1f}")
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value is pd.NA or math.isnan(value)

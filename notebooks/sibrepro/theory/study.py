@@ -1,0 +1,184 @@
+"""The study of random finite worlds behind the notebook on the ELBO and the information bottleneck."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from sibrepro.params import Count, NonNegative, parameters
+from sibrepro.theory import bayes
+from sibrepro.theory import bottleneck as ib
+from sibrepro.theory import generalisation as gen
+from sibrepro.theory.corollary import biased_coins, random_likelihood_trial
+
+CHUNK = 100_000  # table cells at a time: sigma needs a few kilobytes for each
+TINY = 1e-12  # below it a ratio of information would be one of rounding errors
+
+AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+@parameters
+class ElboParams:
+    """How many worlds, and of what size. The defaults are those of the quick profile."""
+
+    worlds: Count = Field(2000, description="random finite worlds for each theorem")
+    tasks: Count = Field(3, description="tasks t, in the finite and in the Gaussian worlds")
+    n: Count = Field(3, description="examples in a data set d")
+    letters: AtLeastTwo = Field(3, description="size of the alphabet of z: d is one of letters^n sequences")
+    weights: AtLeastTwo = Field(4, description="number of values of w in the finite worlds")
+    dim: Count = Field(3, description="dimension of w in the Gaussian model")
+    seed: NonNegative = Field(0, description="of all random numbers")
+
+
+def study(p: ElboParams) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """The theorems on random worlds (one value per world in each array), and the curves of the notebook's figures."""
+    rng = np.random.default_rng(p.seed)
+    values = _random_worlds(p, rng)
+    curves = _elbo_examples(p) | _posterior_paths(p, rng) | _coin_family() | _coins_over_n()
+    return _summary(values), values | {name: np.asarray(curve) for name, curve in curves.items()}
+
+
+def gaussian_model(p: ElboParams) -> bayes.LinearGaussianTasks:
+    """The conjugate multi-task model on which the notebook checks the ELBO and eq. (sib)."""
+    return bayes.random_linear_tasks(p.tasks, p.n, p.dim, v=0.5, generator=torch.Generator().manual_seed(p.seed))
+
+
+def best_diagonal(covariance: torch.Tensor) -> torch.Tensor:
+    """Covariance of the diagonal Gaussian nearest in KL(q ‖ p) to one of full covariance [..., k, k]."""
+    return torch.diag_embed(1 / torch.linalg.inv(covariance).diagonal(dim1=-2, dim2=-1))
+
+
+def _elbo_examples(p: ElboParams) -> dict[str, np.ndarray]:
+    """log p(D), and the ELBO at a few q that a reader would try."""
+    model = gaussian_model(p)
+    mean, covariance = model.posterior()
+    m, S = model.m.expand_as(mean), model.S.expand_as(covariance)
+    examples = {
+        "true posterior": (mean, covariance),
+        "best diagonal": (mean, best_diagonal(covariance)),
+        "narrow (MAP)": (mean, 0.05 * covariance),
+        "half-way to the prior": ((mean + m) / 2, (covariance + S) / 2),
+        "prior": (m, S),
+    }
+    elbos = {f"elbo/{name}": model.elbo(*q).sum().numpy() for name, q in examples.items()}
+    return {"evidence": model.log_evidence().sum().numpy(), **elbos}
+
+
+def _posterior_paths(p: ElboParams, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """The terms of Theorem 1 along q(w|d,t) ∝ p(w) p(d|w,t)^β, in an aligned and in a random world."""
+    shape = (1, p.tasks, p.letters**p.n, p.weights)
+    betas = np.geomspace(0.03, 30, 61)
+    curves = {"path/beta": betas}
+    for kind, world in (("aligned", ib.aligned_world(*shape, rng)), ("random", ib.random_world(*shape, rng))):
+        path = [ib.with_tempered_posterior(world, beta) for beta in betas]
+        information = np.array([ib.mutual_information(w).item() for w in path])
+        curves[f"path/{kind}/information"] = information
+        curves[f"path/{kind}/popeb"] = [ib.objective(w).item() for w in path]
+        curves[f"path/{kind}/ibt"] = information + [ib.cross_entropy(w).item() for w in path]
+        curves[f"path/{kind}/ib"] = information + [ib.conditional_entropy(w).item() for w in path]
+    return curves
+
+
+def _coin_family() -> dict[str, np.ndarray]:
+    """|gen| / bound for fair coins, from a nearly deaf learner to an empirical risk minimiser."""
+    betas = torch.from_numpy(np.geomspace(0.01, 100, 81))
+    curves = {"coin/beta": betas.numpy()}
+    for n in (1, 2, 4, 10):
+        trial = gen.coin_trial(betas, n)
+        bound = gen.bounds(trial, gen.variance_proxy(trial))[-1]
+        curves[f"coin/{n}"] = (gen.gap(trial).abs() / bound).numpy()
+    return curves
+
+
+def _coins_over_n() -> dict[str, np.ndarray]:
+    """The terms of the corollary for three biased coins, as n grows, under both readings of eq. (lik)."""
+    biases, w = torch.tensor([0.3, 0.5, 0.8]).double(), torch.linspace(0.02, 0.98, 49).double()
+    sizes = [2**i for i in range(10)]
+    curves = {"corollary/n": np.array(sizes)}
+    for reduction in ("sum", "mean"):
+        terms = [biased_coins(n, biases, w, reduction) for n in sizes]
+        for name in ("objective", "information", "gen", "risk", "regulariser"):
+            curves[f"corollary/{reduction}/{name}"] = [getattr(t, name) for t in terms]
+    return curves
+
+
+def _random_worlds(p: ElboParams, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    datasets = len(gen.sequences(p.letters, p.n))
+    chunk = max(1, CHUNK // (p.tasks * datasets * p.weights))
+    sizes = [min(chunk, p.worlds - start) for start in range(0, p.worlds, chunk)]
+    chunks = [_theorem_1(p, size, rng) | _theorem_2(p, size, rng) | _corollary(p, size, rng) for size in sizes]
+    return {name: torch.cat([chunk[name] for chunk in chunks]).numpy() for name in chunks[0]}
+
+
+def _theorem_1(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+    shape = (worlds, p.tasks, p.letters**p.n, p.weights)
+    world, aligned = ib.random_world(*shape, rng), ib.aligned_world(*shape, rng)
+    information, best = ib.mutual_information(world), ib.with_optimal_model(world)
+    return {
+        "objective": ib.objective(world),
+        "information": information,
+        "ibt": information + ib.cross_entropy(world),
+        "prior_gap": ib.prior_gap(world),
+        "ib": information + ib.conditional_entropy(world),
+        "data_entropy": ib.data_entropy(world),
+        "aligned_objective": ib.objective(aligned),
+        "aligned_ib": ib.mutual_information(aligned) + ib.conditional_entropy(aligned),
+        "best_objective": ib.objective(best),
+        "task_information": ib.task_information(world),
+    }
+
+
+def _theorem_2(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+    trial = gen.random_trial(worlds, p.tasks, p.letters, p.n, p.weights, rng)
+    sigma2 = gen.variance_proxy(trial)
+    lemma, jensen, theorem = gen.bounds(trial, sigma2)
+    q_w = trial.aggregated
+    weight_entropy = (trial.q_t * -torch.xlogy(q_w, q_w).sum(-1)).sum(-1)
+    return {
+        "gap": gen.gap(trial),
+        "lemma": lemma,
+        "jensen": jensen,
+        "theorem": theorem,
+        "hoeffding": theorem * (gen.hoeffding_variance(trial) / sigma2).sqrt(),
+        # 0: w ignores d; 1: w is a function of d
+        "determinism": (trial.q_t * gen.information(trial)).sum(-1) / weight_entropy.clamp_min(TINY),
+        # the paper's proof says that this is at most 1
+        "proof_ratio": gen.empirical_variance_proxy(trial) / (sigma2 / p.n),
+    }
+
+
+def _corollary(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+    trial, world = random_likelihood_trial(worlds, p.tasks, p.letters, p.n, p.weights, rng)
+    regulariser = p.n * gen.gap(trial) ** 2 / (2 * gen.variance_proxy(trial))
+    risk = gen.empirical_risk(trial)
+    return {
+        "nll_objective": ib.objective(world),
+        "nll_printed": regulariser + risk,
+        "nll_with_n": regulariser + p.n * risk,
+    }
+
+
+def _summary(v: dict[str, np.ndarray]) -> dict[str, float]:
+    """Errors of identities (to be zero) and smallest slacks of inequalities (to be no less than zero)."""
+    gap = np.abs(v["gap"])
+    ratio = gap / np.maximum(v["theorem"], TINY)
+    numbers = {
+        "decomposition_error": np.abs(v["objective"] - v["ibt"] - v["prior_gap"]).max(),
+        "bound_slack": (v["objective"] - v["ib"]).min(),
+        "constant_error": np.abs(v["ib"] - v["data_entropy"]).max(),
+        "tightness_error": np.abs(v["aligned_objective"] - v["aligned_ib"]).max(),
+        "best_model_error": np.abs(v["best_objective"] - v["data_entropy"] - v["task_information"]).max(),
+        "lemma_slack": (v["lemma"] - gap).min(),
+        "jensen_slack": (v["jensen"] - v["lemma"]).min(),
+        "chain_slack": (v["theorem"] - v["jensen"]).min(),
+        "median_ratio": np.median(ratio),
+        "largest_ratio": ratio.max(),
+        "proof_step_fails": (v["proof_ratio"] > 1 + 1e-9).mean(),
+        "proof_ratio_median": np.median(v["proof_ratio"]),
+        "corollary_printed_slack": (v["nll_objective"] - v["nll_printed"]).min(),
+        "corollary_with_n_slack": (v["nll_objective"] - v["nll_with_n"]).min(),
+    }
+    return {name: float(number) for name, number in numbers.items()}

@@ -1,0 +1,256 @@
+"""SIB-Rot: multi-source domain adaptation without labels of the target (the appendix's "zero-shot classification").
+
+A minibatch x of one domain is a task. It has no support set; which way up its images are stands in for one:
+
+    theta^0 = lambda - eta grad_theta L( z^(y^(f(x), theta), f(x)), z )          eq. (ssup), z: each image's turn
+    theta^{k+1} = theta^k - eta sum_i xi(y^_i) dy^_i/dw                          eq. (sib), by `SIB.descend`
+
+Where the paper is silent: y^ are logits, as for xi; z^ is linear in y^ and f(x); a training step has one task for each
+source domain, so that a task is of one domain as it is at test time ("mixed" is one task of all sources instead);
+theta^0 looks at all turns of a task's images, the class predictions at the upright ones alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.special import gammaincinv
+from torch import Tensor, nn
+
+from sibcore.seeds import combine
+from sibcore.settings import Settings, one_of, setting
+from sibcore.sib import SIB, class_means, direction_and_norm, tangent_sum, unit
+from sibcore.vision.rotations import TURNS
+
+Order = Literal["shuffled", "file"]
+
+
+class Method(NamedTuple):
+    """What a method does besides classifying with lambda: rotation as a second task, and as the first step."""
+
+    learns_turns: bool
+    starts_by_turns: bool
+    descends: bool
+
+
+METHODS = {
+    "source-only": Method(False, False, False),  # "deep all"
+    "Rot": Method(True, False, False),  # Xu et al., 2019
+    "SIB": Method(True, False, True),  # theta^0 = lambda, which the paper calls insufficient
+    "SIB-Rot": Method(True, True, True),
+}
+
+
+class Adapter(nn.Module):
+    """f, lambda, xi and the rotation head z^.
+
+    `f` is the part of the feature network that learns: its inputs [n, ...] come from a bank, its outputs are [n, d].
+    Unit features are seen from `centre` [d], a mean of source images before training: those of a ReLU network all
+    point much the same way, which leaves a cosine classifier little room. `start` [k, d] is the first lambda. SIB's
+    options are those of the release, as for few-shot tasks, but for the mean over a task's images in place of their
+    sum: minibatches at test time may be of another size than in training.
+    """
+
+    def __init__(
+        self,
+        f: nn.Module,
+        start: Tensor,
+        centre: Tensor,
+        K: int = 3,
+        eta: float = 0.03,
+        method: str = "SIB-Rot",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if method not in METHODS:
+            raise ValueError(f"there is no method {method!r}: expected one of {', '.join(METHODS)}")
+        if K and not METHODS[method].descends:
+            raise ValueError(f"{method} takes no synthetic gradient steps: K must be 0, not {K}")
+        ways, dim = start.shape
+        self.f, self.method = f, METHODS[method]
+        self.sib = SIB(ways, dim, K, eta, reduction="mean", seed=seed)
+        self.sib.prototype_weight.requires_grad_(False)  # belongs to few-shot's lambda
+        self.start = nn.Parameter(start.clone())  # lambda
+        self.register_buffer("centre", centre.clone())
+        self.turn_head = nn.Linear(ways + dim, TURNS)
+        nn.init.zeros_(self.turn_head.weight)
+        nn.init.zeros_(self.turn_head.bias)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """inputs [B, n, ...] -> unit features [B, n, d]."""
+        flat = self.f(inputs.flatten(0, 1).float())
+        return unit(unit(flat) - self.centre).unflatten(0, inputs.shape[:2])
+
+    def theta(self, upright: Tensor, turned: Tensor, turns: Tensor) -> list[Tensor]:
+        """theta^0, ..., theta^K [B, k, d] of tasks: unit features [B, n, d] and, turned, [B, m, d], turns [B, m]."""
+        theta = self.start.expand(len(upright), -1, -1)
+        if self.method.starts_by_turns:
+            theta = self.turn_step(theta, turned, turns, upright.shape[1])
+        return self.sib.descend(theta, upright)
+
+    def turn_step(self, theta: Tensor, turned: Tensor, turns: Tensor, n: int) -> Tensor:
+        """Eq. (ssup) in closed form: the loss is the mean over turns, and over n images the mean or sum as in SIB."""
+        direction, norm = direction_and_norm(theta)
+        wrong = self.turn_logits(turned, theta).softmax(-1) - F.one_hot(turns, TURNS)  # dL/dz^
+        error = wrong @ self.turn_head.weight[:, : self.sib.ways]  # dL/dy^
+        rate = self.sib.rate(n) * (n / turned.shape[1])
+        return torch.addcmul(theta, rate / norm, tangent_sum(turned, direction, error), value=-1)
+
+    def turn_logits(self, features: Tensor, theta: Tensor) -> Tensor:
+        """z^ [B, m, 4] of unit features [B, m, d]; Xu et al.'s z^ sees the features alone."""
+        if not self.method.descends:
+            return F.linear(features, self.turn_head.weight[:, self.sib.ways :], self.turn_head.bias)
+        return self.turn_head(torch.cat([self.sib.classify(features, theta), features], -1))
+
+    def turn_loss(self, turned: Tensor, turns: Tensor) -> Tensor:
+        """Rotation as a second task, for f and z^: the class weights see rotations through eq. (ssup) alone."""
+        logits = self.turn_logits(turned, self.start.detach().expand(len(turned), -1, -1))
+        return F.cross_entropy(logits.flatten(0, 1), turns.flatten())
+
+
+class Bank(Protocol):
+    """Where f's inputs come from: `sibcore.vision.rotations.Rotations` or `Pictures`."""
+
+    labels: Tensor
+
+    def take(self, rows: Tensor, turns: Tensor) -> Tensor:
+        """Image rows[i, ...] in the turn turns[i, ...], [*rows.shape, ...]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule(Settings):
+    """How to train."""
+
+    tasks: Literal["domain", "mixed"] = one_of("domain", "mixed")  # one task for each source domain, or one of all
+    steps: int = setting(2000, least=1)
+    batch: int = setting(32, least=1)  # images of each source domain, and of the target, in a step
+    lr: float = setting(1e-4, above=0)  # Adam's
+    turns: Literal["all", "one"] = one_of("all", "one")  # of an image in a training step; at test time always all
+    turn_weight: float = setting(1.0, least=0)  # of the rotation loss
+    alpha: float = setting(0.0, least=0)  # Dirichlet spread of a source task's class proportions; 0: as they are
+    seed: int = setting(0, least=0)
+
+
+def train(
+    model: Adapter, bank: Bank, sources: Sequence[Tensor], target: Tensor, schedule: Schedule
+) -> list[dict[str, Any]]:
+    """Train in place on labelled rows of each source domain and unlabelled rows of the target; the history, 20 rows.
+
+    f stays in evaluation mode: batch norms keep their statistics.
+    """
+    model.eval()
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], schedule.lr)
+    generator = torch.Generator().manual_seed(schedule.seed)
+    history, sums, every, began = [], np.zeros(3), max(1, schedule.steps // 20), time.perf_counter()
+    for step in range(1, schedule.steps + 1):
+        loss, turn_loss, accuracy = _losses(model, bank, sources, target, schedule, generator)
+        optimizer.zero_grad()
+        (loss + schedule.turn_weight * turn_loss).backward()
+        optimizer.step()
+        sums += (loss.item(), turn_loss.item(), accuracy.item())
+        if step % every == 0 or step == schedule.steps:
+            means = sums / ((step - 1) % every + 1)
+            if not np.isfinite(means).all():
+                raise ValueError(f"the loss became NaN or infinite before step {step}: lower lr or eta")
+            rate = step / (time.perf_counter() - began)
+            named = zip(("loss", "turn_loss", "accuracy"), means.tolist(), strict=True)
+            history.append({"step": step, **dict(named), "steps_per_second": rate})
+            sums[:] = 0
+    return history
+
+
+def _losses(
+    model: Adapter,
+    bank: Bank,
+    sources: Sequence[Tensor],
+    target: Tensor,
+    schedule: Schedule,
+    generator: torch.Generator,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Cross-entropy at theta^K of the source tasks, the rotation loss, and the accuracy."""
+    rows = torch.stack([draw(rows, bank.labels[rows], schedule, generator) for rows in sources])  # [B, n]
+    unlabelled = target[torch.randperm(len(target), generator=generator)[: schedule.batch]][None]
+    if schedule.tasks == "mixed":
+        rows = rows.view(1, -1)
+    upright, turned, turns = _task_features(model, bank, rows, schedule, generator)
+    theta = model.theta(upright, turned, turns)
+    logits, labels = model.sib.classify(upright, theta[-1]).flatten(0, 1), bank.labels[rows].flatten()
+    turn_loss = upright.new_zeros(())
+    if model.method.learns_turns:
+        elsewhere = _task_features(model, bank, unlabelled, schedule, generator)[1:]
+        turn_loss = (model.turn_loss(turned, turns) + model.turn_loss(*elsewhere)) / 2
+    return F.cross_entropy(logits, labels), turn_loss, (logits.argmax(-1) == labels).float().mean()
+
+
+def draw(rows: Tensor, labels: Tensor, schedule: Schedule, generator: torch.Generator) -> Tensor:
+    """The rows [n] of a source task. With `alpha` its classes come in random proportions, as the target's may be."""
+    if not schedule.alpha:
+        return rows[torch.randperm(len(rows), generator=generator)[: schedule.batch].to(rows.device)]
+    counts = labels.bincount().cpu().double()
+    uniform = torch.rand(len(counts), generator=generator, dtype=torch.float64)
+    gamma = torch.from_numpy(gammaincinv(schedule.alpha, uniform.numpy())).clamp_min(1e-300)  # normalised: a Dirichlet
+    weights = (gamma / counts)[labels.cpu()]
+    return rows[torch.multinomial(weights, schedule.batch, True, generator=generator).to(rows.device)]
+
+
+def _task_features(
+    model: Adapter, bank: Bank, rows: Tensor, schedule: Schedule, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Unit features [B, n, d] of upright images, [B, m, d] of turned ones, and their turns [B, m]."""
+    n, none = rows.shape[1], torch.zeros_like(rows)
+    if not model.method.learns_turns:
+        features = model.features(bank.take(rows, none))
+        return features, features, none
+    if schedule.turns == "all":
+        turns = torch.arange(TURNS, device=rows.device).repeat_interleave(n).expand(len(rows), -1)
+        features = model.features(bank.take(rows.repeat(1, TURNS), turns))
+        return features[:, :n], features, turns
+    turns = torch.randint(TURNS, rows.shape, generator=generator).to(rows.device)
+    features = model.features(bank.take(rows.repeat(1, 2), torch.cat([none, turns], 1)))
+    return features[:, :n], features[:, n:], turns
+
+
+@torch.no_grad()
+def embed(model: Adapter, bank: Bank, rows: Tensor) -> Tensor:
+    """Unit features of images, in all turns [4, N, d] if the model looks at them, else upright [1, N, d]."""
+    every = torch.arange(TURNS if model.method.starts_by_turns else 1, device=rows.device)[:, None]
+    parts = [
+        model.features(bank.take(part.expand(len(every), -1), every.expand(-1, len(part)))) for part in rows.split(64)
+    ]
+    return torch.cat(parts, 1)
+
+
+@torch.no_grad()
+def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffled", seed: int = 0) -> Tensor:
+    """The class [N] of every image, given what `embed` gives, in minibatches of at most `batch` and of like size.
+
+    "shuffled" deals the images out at random, "file" as they are stored, in PACS class after class.
+    """
+    seen, count, dim = features.shape
+    generator = torch.Generator().manual_seed(combine(seed, batch))
+    sequence = torch.randperm(count, generator=generator) if order == "shuffled" else torch.arange(count)
+    predicted = torch.full((count,), -1, device=features.device)
+    for part in sequence.to(features.device).tensor_split(math.ceil(count / batch)):
+        upright, turned = features[:1, part], features[:, part].reshape(1, -1, dim)
+        turns = torch.arange(seen, device=features.device).repeat_interleave(len(part))[None]
+        theta = model.theta(upright, turned, turns)
+        predicted[part] = model.sib.classify(upright, theta[-1])[0].argmax(-1)
+    return predicted
+
+
+def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
+    """lambda [k, d] to start from, and the centre [d] of unit features, of labelled source images [n, ...].
+
+    It is few-shot's: class means, with these images as the support set.
+    """
+    with torch.no_grad():
+        features = torch.cat([unit(f(part.float())) for part in inputs.split(256)])
+    centre = features.mean(0)
+    return unit(class_means(unit(features - centre), labels, ways)[0]), centre

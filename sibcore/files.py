@@ -1,0 +1,101 @@
+"""Files that are whole or not there, tensors with a description beside them, and trainings that can go on.
+
+A checkpoint is a safetensors file: no pickle. Its header holds `about`, plain values that say what the tensors are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)  # mkstemp makes it private, but results are for sharing
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def sha256(path: Path) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256(file)
+
+
+def _sha256(file: Any) -> str:  # Python 3.10
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """A safetensors file with `about` in its header."""
+    content = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, safetensors.torch.save(content, {"about": json.dumps(about)}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What `write_tensors` wrote."""
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
+            return tensors, json.loads(file.metadata()["about"])
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it and run what made it again") from error
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+
+
+def momenta_of(model: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor]:
+    """The momentum of each parameter that has one."""
+    buffers = {name: optimizer.state[p].get("momentum_buffer") for name, p in model.named_parameters()}
+    return {f"momentum.{name}": buffer for name, buffer in buffers.items() if buffer is not None}
+
+
+def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+
+
+def resume(
+    path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any], same: Iterable[str]
+) -> dict[str, Any]:
+    """Put the checkpoint at `path` into model and optimizer and return its `about`; `fresh` if there is none.
+
+    The entries of `about` named in `same` must equal those of `fresh`, or the checkpoint is another run's.
+    """
+    if not path.exists():
+        return fresh
+    tensors, about = read_tensors(path)
+    for what in same:
+        if about[what] != fresh[what]:
+            raise ValueError(
+                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
+                "choose another folder, or delete this one to start again"
+            )
+    put_weights(model, tensors)
+    for name, parameter in model.named_parameters():
+        if f"momentum.{name}" in tensors:
+            momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+            optimizer.state[parameter]["momentum_buffer"] = momentum
+    return about

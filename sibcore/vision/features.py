@@ -1,0 +1,151 @@
+"""The feature bank: what the frozen network f says of every image, computed once and kept on disk.
+
+A file `<cache>/features/<data>-<split>-<key>.safetensors` holds the features of one split. Its key is the hash of the
+network's file, the image set's content and the augmentation, so that another network or other images never meet an
+old file; inside is a hash of the numbers, so that a damaged file is noticed and made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sibcore.datasets.base import ImageSet, cache_folder
+from sibcore.device import pick_device
+from sibcore.files import read_tensors, sha256, write_tensors
+from sibcore.progress import steps
+from sibcore.seeds import combine
+from sibcore.vision.augment import as_float, augment, draw
+from sibcore.vision.backbones import exact_convolutions, load_network
+
+BATCH = 512
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Features:
+    """A split of an image set as features.
+
+    features: float32 [N, d], of the images as they are
+    views: float32 [R, N, d], of R random augmentations of each image; R may be 0
+    labels: int64 [N], indices into `classes`
+    sha256: hash of the numbers in `features` and `views`
+    """
+
+    features: Tensor
+    views: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    sha256: str
+
+
+def feature_bank(
+    network: Path,
+    data: ImageSet,
+    split: str,
+    views: int = 0,
+    jitter: float = 0.4,
+    seed: int = 0,
+    device: torch.device | None = None,
+    cache: Path | None = None,
+) -> Features:
+    """Features of a split of `data` under the network in the file `network`, from the cache or computed now.
+
+    `views` asks for so many augmented versions of each image (crop, flip, jitter, as in pretraining).
+    """
+    what = {
+        "network": sha256(network),
+        "data": data.sha256,
+        "split": split,
+        "views": views,
+        "transform": {"padding": data.images.shape[1] // 8, "jitter": jitter, "seed": seed} if views else None,
+    }
+    key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key}.safetensors"
+    tensors = read_known(path, what)
+    if tensors is None:
+        tensors = _compute(network, data, what, device or pick_device())
+        _refuse_bad_numbers(tensors, data, split, network)
+        write_tensors(path, tensors, what | {"sha256": features_hash(tensors)})
+    labels = torch.from_numpy(data.split_labels(split))
+    return Features(tensors["features"], tensors["views"], labels, data.splits[split], features_hash(tensors))
+
+
+@torch.no_grad()
+def extract(f: nn.Module, images: Tensor, transform: Callable[[Tensor], Tensor] = as_float, what: str = "") -> Tensor:
+    """Features float32 [N, d] of uint8 images [N, H, W, 3], with f in evaluation mode; `what` asks for a progress bar.
+
+    `transform` makes floats [B, 3, H, W] in [0, 1] of a batch that is on f's device.
+    """
+    device = next(f.parameters()).device
+    batches = images.split(BATCH)
+    numbers = steps(len(batches), what, "part") if what else range(len(batches))
+    was_training = f.training
+    f.eval()
+    with exact_convolutions():
+        features = [f(transform(batches[number].to(device))).float() for number in numbers]
+    f.train(was_training)
+    return torch.cat(features)
+
+
+def split_tensors(data: ImageSet, split: str) -> tuple[Tensor, Tensor]:
+    """Images uint8 [n, H, W, 3] and labels int64 [n] of a split."""
+    return torch.from_numpy(data.images[data.rows(split)]), torch.from_numpy(data.split_labels(split))
+
+
+def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.device) -> dict[str, Tensor]:
+    f, _ = load_network(network)
+    f = f.to(device, memory_format=torch.channels_last)
+    images, _ = split_tensors(data, what["split"])
+    title = f"features of {data.name} {what['split']}"
+    features = extract(f, images, what=title).cpu()
+    views = features.new_empty(what["views"], *features.shape)
+    for number in range(what["views"]):
+        transform = _augmentation(number, device, **what["transform"])
+        views[number] = extract(f, images, transform, f"{title}, view {number + 1}")
+    return {"features": features, "views": views}
+
+
+def _augmentation(number: int, device: torch.device, padding: int, jitter: float, seed: int) -> Callable:
+    """The random transform of one view; each view has its own random numbers."""
+    generator = torch.Generator(device).manual_seed(combine(seed, number))
+
+    def transform(batch: Tensor) -> Tensor:
+        return augment(batch, draw(len(batch), padding, jitter, generator), padding)
+
+    return transform
+
+
+def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, network: Path) -> None:
+    finite = tensors["features"].isfinite().all(1) & tensors["views"].isfinite().all(2).all(0)
+    if not finite.all():
+        first = int((~finite).nonzero()[0])
+        name = data.classes[data.labels[data.rows(split)[first]]]
+        raise ValueError(
+            f"{network} gives NaN or infinite features for {int((~finite).sum())} of {len(finite)} images of "
+            f"{data.name} {split!r}, first for row {first} (class {name}): pretrain it again with a smaller peak_lr"
+        )
+
+
+def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
+    """The tensors in a file, or None where it is missing, damaged or about something else."""
+    if not path.exists():
+        return None
+    try:
+        tensors, about = read_tensors(path)
+    except ValueError:
+        return None
+    return tensors if about == what | {"sha256": features_hash(tensors)} else None
+
+
+def features_hash(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(tensors[name].numpy())
+    return digest.hexdigest()

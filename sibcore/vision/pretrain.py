@@ -1,0 +1,279 @@
+"""Pretraining of the feature network f: classify all training classes at once with a cosine head.
+
+    python -m sibcore.vision.pretrain --data cifar-fs --folder runs/conv4-64
+    torchrun --nproc_per_node 4 -m sibcore.vision.pretrain --backbone wrn-28-10 --folder runs/wrn
+
+Everything random in epoch e is drawn from generators seeded by (seed, e) and the learning rate is a function of the
+step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on ends in the same numbers.
+
+    <folder>/checkpoint.safetensors    the state after the last finished epoch
+    <folder>/backbone.safetensors      f after the epoch with the best validation accuracy
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sibcore import datasets
+from sibcore.datasets.base import ImageSet
+from sibcore.device import pick_device
+from sibcore.episodes import EpisodeSampler
+from sibcore.files import momenta_of, resume, weights_of, write_tensors
+from sibcore.seeds import combine
+from sibcore.settings import Settings, one_of, setting
+from sibcore.sib import SIB
+from sibcore.train import evaluate
+from sibcore.vision import parallel
+from sibcore.vision.augment import as_float, augment, draw, resize
+from sibcore.vision.backbones import exact_convolutions, feature_network, save_network
+from sibcore.vision.features import extract, split_tensors
+
+CHECKPOINT = "checkpoint.safetensors"
+BACKBONE = "backbone.safetensors"
+
+# Channel mean and standard deviation (of 255) that the authors' release uses.
+STATISTICS = {
+    "cifar-fs": ((129.377, 124.106, 112.478), (68.209, 65.431, 70.459)),
+    "mini-imagenet": ((120.396, 115.594, 104.540), (70.682, 68.276, 72.545)),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe(Settings):
+    """How to pretrain."""
+
+    backbone: str = setting("conv4-64")
+    epochs: int = setting(50, least=1)
+    batch: int = setting(128, least=1)
+    peak_lr: float = setting(0.1, above=0)
+    warm_up: float = setting(0.3, above=0, below=1)  # part of all steps in which the learning rate rises
+    momentum: float = setting(0.9, least=0, below=1)
+    weight_decay: float = setting(5e-4, least=0)
+    jitter: float = setting(0.4, least=0, below=1)
+    scale: float = setting(10.0, above=0)
+    episodes: int = setting(1000, least=1)
+    seed: int = setting(0, least=0)
+    small: int = setting(
+        0, least=0
+    )  # pixels of the images in the first epochs, which is several times faster; 0: no such epochs
+    small_epochs: int = setting(0, least=0)
+    precision: Literal["float32", "bfloat16"] = one_of(
+        "float32", "bfloat16"
+    )  # of convolutions on a CPU; on CUDA it is bfloat16 always
+
+    def size(self, epoch: int, full: int) -> int:
+        """Pixels of the images in an epoch, of images of `full` pixels."""
+        return min(self.small, full) if self.small and epoch < self.small_epochs else full
+
+
+class CosineHead(nn.Module):
+    """Logits scale * cos(f, w_j) with a learned scale: features [B, d] -> [B, classes].
+
+    Weights w_j are maps of so many `channels`, as the features are. Of smaller images the features are a smaller map,
+    and the weights are interpolated to it: the head learns on through a change of size.
+    """
+
+    def __init__(self, dim: int, classes: int, scale: float, channels: int | None = None) -> None:
+        super().__init__()
+        self.channels = channels or dim
+        # of length about 1: the angle by which a gradient step turns a weight goes as 1 / length^2
+        self.weight = nn.Parameter(torch.randn(classes, dim) / math.sqrt(dim))
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, features: Tensor) -> Tensor:
+        weight = self.weight
+        if features.shape[1] != weight.shape[1]:
+            side = [math.isqrt(x.shape[1] // self.channels) for x in (weight, features)]
+            weight = weight.view(-1, self.channels, side[0], side[0])
+            weight = F.interpolate(weight, (side[1], side[1]), mode="bilinear", antialias=True).flatten(1)
+        return self.scale * F.normalize(features, dim=1) @ F.normalize(weight, dim=1).T
+
+
+def pretrain(
+    data: ImageSet,
+    recipe: Recipe,
+    folder: Path,
+    device: torch.device | None = None,
+    report: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Pretrain on `data`'s split "train", selecting on "val"; goes on where an earlier call in `folder` stopped.
+
+    Returns what is known about the run: recipe, data, history (loss, accuracy and validation accuracy by epoch).
+    """
+    device = device or pick_device()
+    folder = Path(folder)
+    images, labels = (tensor.to(device) for tensor in split_tensors(data, "train"))
+    if len(images) < recipe.batch:
+        raise ValueError(f"{data.name} has {len(images)} training images, fewer than the batch of {recipe.batch}")
+    if recipe.size(recipe.epochs - 1, images.shape[1]) != images.shape[1]:
+        raise ValueError(
+            f"small_epochs is {recipe.small_epochs}: the last of the {recipe.epochs} epochs is of full size"
+        )
+    validation = Validation(data, recipe, device)
+    model = make_model(data, recipe).to(device, memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(
+        model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
+    )
+    about = resume(folder / CHECKPOINT, model, optimizer, describe(data, recipe), same=("recipe", "data"))
+    trained = parallel.distributed(model)
+    while about["epoch"] < recipe.epochs:
+        started = time.perf_counter()
+        row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
+        size = recipe.size(about["epoch"], images.shape[1])
+        row["val"] = validation(model.f, size)
+        seconds = time.perf_counter() - started
+        about["epoch"] += 1
+        about["history"].append(row)
+        about["seconds"] += seconds
+        if parallel.rank() == 0:
+            if best_epoch(about["history"], recipe) == about["epoch"]:
+                save_network(folder / BACKBONE, model.f, about)
+            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta_of(model, optimizer), about)
+            report(progress_line(about, row, seconds, len(images)))
+        parallel.wait()
+    return about
+
+
+def best_epoch(history: list[dict[str, float]], recipe: Recipe) -> int | None:
+    """The epoch, from 1, of the best validation accuracy at full size; the latest of several, None if there is none."""
+    first = recipe.small_epochs if recipe.small else 0
+    values = [(row["val"], epoch) for epoch, row in enumerate(history, 1) if epoch > first]
+    return max(values)[1] if values else None
+
+
+def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
+    """`f`, the feature network, and `head`, with weights that depend on the seed alone."""
+    mean, std = channel_statistics(data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        f = feature_network(recipe.backbone, data.images.shape[1], mean, std)
+        channels = getattr(f.backbone, "channels", None)
+        head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale, channels)
+    model = nn.Sequential()
+    model.add_module("f", f)
+    model.add_module("head", head)
+    return model
+
+
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, labels: Tensor, recipe: Recipe, epoch: int
+) -> dict[str, float]:
+    """One pass over the training images in whole batches; returns mean loss and accuracy."""
+    device = images.device
+    steps = len(images) // recipe.batch
+    seed = combine(recipe.seed, epoch)
+    generator = torch.Generator(device).manual_seed(seed)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(device)
+    padding = images.shape[1] // 8
+    size = recipe.size(epoch, images.shape[1])
+    half = device.type == "cuda" or recipe.precision == "bfloat16"
+    mine = parallel.share(recipe.batch)
+    total = torch.zeros(2, device=device)
+    model.train()
+    for step in range(steps):
+        rows = order[step * recipe.batch :][: recipe.batch][mine]
+        drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
+        set_learning_rate(optimizer, one_cycle(epoch * steps + step, recipe.epochs * steps, recipe))
+        batch = augment(images[rows], drawn, padding, size)
+        optimizer.zero_grad()
+        with exact_convolutions():
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                logits = model(batch)
+                loss = F.cross_entropy(logits.float(), labels[rows])
+            loss.backward()
+        optimizer.step()
+        total += torch.stack([loss.detach(), (logits.argmax(1) == labels[rows]).float().mean()])
+    loss, accuracy = parallel.mean(total / steps).tolist()
+    if not math.isfinite(loss):
+        raise FloatingPointError(f"the loss became {loss} in epoch {epoch + 1}; try a smaller peak_lr")
+    return {"loss": loss, "accuracy": accuracy}
+
+
+def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
+    """Learning rate (Smith & Topin, 2019): a cosine from peak/25 up to the peak, then one down to zero."""
+    top = recipe.warm_up * steps
+    if step < top:
+        low, along = recipe.peak_lr / 25, 1 - step / top
+    else:
+        low, along = 0.0, (step - top) / (steps - top)
+    return low + (recipe.peak_lr - low) * (1 + math.cos(math.pi * along)) / 2
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+
+
+class Validation:
+    """Accuracy of the nearest class mean (cosine) on a fixed set of 5-way 1-shot tasks of validation classes."""
+
+    def __init__(self, data: ImageSet, recipe: Recipe, device: torch.device) -> None:
+        images, labels = split_tensors(data, "val")
+        sampler = EpisodeSampler(labels, ways=5, shots=1, queries=15, seed=recipe.seed, class_names=data.splits["val"])
+        self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
+
+    def __call__(self, f: nn.Module, size: int) -> float:
+        features = extract(f, self.images, lambda images: resize(as_float(images), size))
+        nearest_mean = SIB(ways=5, dim=features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
+        return evaluate(nearest_mean, features, self.tasks).mean
+
+
+def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel, for images in [0, 1]: the release's, else those of "train"."""
+    if data.name in STATISTICS:
+        mean, std = map(np.array, STATISTICS[data.name])
+    else:
+        pixels = data.images[data.rows("train")].reshape(-1, 3)
+        mean, std = pixels.mean(0, dtype=np.float64), pixels.std(0, dtype=np.float64)
+    return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
+
+
+def describe(data: ImageSet, recipe: Recipe) -> dict[str, Any]:
+    """What a new run knows about itself."""
+    return {
+        "backbone": recipe.backbone,
+        "image_size": data.images.shape[1],
+        "recipe": dataclasses.asdict(recipe),
+        "data": {data.name: data.sha256},
+        "epoch": 0,
+        "history": [],
+        "seconds": 0.0,
+    }
+
+
+def progress_line(about: dict[str, Any], row: dict[str, float], seconds: float, images: int) -> str:
+    epochs = about["recipe"]["epochs"]
+    left = seconds * (epochs - about["epoch"]) / 60
+    return (
+        f"epoch {about['epoch']:3d}/{epochs}  loss {row['loss']:.3f}  accuracy {100 * row['accuracy']:5.2f} %  "
+        f"val 1-shot {100 * row['val']:5.2f} %  {images / seconds:5.0f} images/s  {left:.0f} min left"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser("python -m sibcore.vision.pretrain", description=Recipe.__doc__)
+    parser.add_argument("--data", default="cifar-fs", help="name of the data set")
+    parser.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
+    parser.add_argument("--folder", type=Path, required=True, help="where checkpoints go")
+    for field in dataclasses.fields(Recipe):
+        parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
+    options = vars(parser.parse_args())
+    data = datasets.load(options.pop("data"), options.pop("source"))
+    folder = options.pop("folder")
+    with parallel.processes(pick_device()) as device:
+        pretrain(data, Recipe(**options), folder, device, report=lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    main()
