@@ -1,4 +1,8 @@
-"""The one module that knows where things are. Nothing here depends on the current working directory."""
+"""The one module that knows where things are. Nothing here depends on the current working directory.
+
+    results/facts, checkpoints, features, tables; figures/    published: tracked, written by `./run_all.sh publish` alone
+    results/local/                                            what is computed and drawn here; `SIB_OUTPUT` moves it
+"""
 
 from __future__ import annotations
 
@@ -21,27 +25,37 @@ def root() -> Path:
     return checkout if (checkout / "pyproject.toml").is_file() else Path.home() / ".sibcore"
 
 
-def output() -> Path:
-    """Where results and figures are written: `SIB_OUTPUT` if set (checks use a scratch folder), else `root()`."""
-    folder = os.environ.get("SIB_OUTPUT")
-    return Path(folder).expanduser().resolve() if folder else root()
-
-
 def notebooks() -> Path:
     return root() / "notebooks"
 
 
-def results() -> Path:
-    return output() / "results"
+def published() -> Path:
+    """What came with the project: facts, checkpoints, features and tables. Read-only but for `publish`."""
+    return root() / "results"
+
+
+def local() -> Path:
+    """What is computed here: `SIB_OUTPUT` if set, else `results/local`."""
+    folder = os.environ.get("SIB_OUTPUT")
+    return Path(folder).expanduser().resolve() if folder else root() / "results" / "local"
 
 
 def figures() -> Path:
-    """`SIB_FIGURES` if set (the points of a sweep draw apart from each other), else `figures` under `output()`."""
+    """Where figures are drawn: `SIB_FIGURES` if set (`publish`, and points of a sweep), else below `local()`."""
     folder = os.environ.get("SIB_FIGURES")
-    return Path(folder).expanduser().resolve() if folder else output() / "figures"
+    return Path(folder).expanduser().resolve() if folder else local() / "figures"
+
+
+def tables() -> Path:
+    """Where tables are written: `SIB_TABLES` if set (`publish`), else below `local()`."""
+    folder = os.environ.get("SIB_TABLES")
+    return Path(folder).expanduser().resolve() if folder else local() / "tables"
 
 
 def relative(path: Path) -> str:
-    """`path` as seen from `output()`, for records and messages that must not name one machine's folders."""
+    """`path` as seen from `local()`, or from `root()`: messages and records must not name one machine's folders."""
     path = Path(path).resolve()
-    return path.relative_to(output()).as_posix() if path.is_relative_to(output()) else path.as_posix()
+    for base in (local(), root()):
+        if path.is_relative_to(base):
+            return path.relative_to(base).as_posix()
+    return path.as_posix()
