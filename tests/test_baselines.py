@@ -11,7 +11,7 @@ from sibrepro.few_shot.literature import LITERATURE
 
 from sibcore.baselines import BASELINES, tune
 from sibcore.episodes import EpisodeSampler
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 
 CASES = {
     "1-shot": {"ways": 5, "shots": 1},

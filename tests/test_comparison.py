@@ -10,8 +10,8 @@ from sibrepro.few_shot.rivals import Baseline, over_seeds, paired
 from tiny_images import untrained_network
 
 from sibcore import datasets
-from sibcore import train as meta
 from sibcore.baselines import BASELINES
+from sibcore.evaluate import evaluate
 
 
 def test_with_one_seed_the_interval_is_that_of_the_mean_over_tasks():
@@ -54,7 +54,7 @@ def test_the_record_of_a_baseline_is_its_accuracy_on_the_tasks_of_the_few_shot_r
     bank = few_shot.source(p.tasks(), glyphs, network).banks()["test"]
     tasks = few_shot.tasks(p.tasks(), bank, "test")
     method = BASELINES["soft-k-means"](5, **record.metrics["options"])
-    assert record.metrics["balanced"] == pytest.approx(100 * meta.evaluate(method, bank.features, tasks).mean)
+    assert record.metrics["balanced"] == pytest.approx(100 * evaluate(method, bank.features, tasks).mean)
     assert record.arrays["unbalanced"].shape == (30,)
     assert record.metrics["episodes_per_second"] > 0
 

@@ -85,7 +85,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(glyphs, 
     p = dataclasses.replace(SMALL, steps=2500)
     whole = few_shot.few_shot(p, glyphs, network)
     monkeypatch.setenv("SIB_OUTPUT", str(paths.output().parent / "again"))
-    saved, calls = meta._save, []
+    saved, calls = meta.Files.save, []
 
     def stop_after_the_first(*arguments):
         saved(*arguments)
@@ -93,7 +93,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(glyphs, 
         if len(calls) == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(meta, "_save", stop_after_the_first)
+    monkeypatch.setattr(meta.Files, "save", stop_after_the_first)
     with pytest.raises(KeyboardInterrupt):
         few_shot.few_shot(p, glyphs, network)
     resumed = few_shot.few_shot(p, glyphs, network)

@@ -72,7 +72,7 @@ def test_records_are_those_of_single_runs(world, monkeypatch, tmp_path):
 def test_what_is_done_is_not_trained_again(world, monkeypatch):
     settings = variants(K=[0, 1])
     first = many.few_shot(settings, *world)
-    monkeypatch.setattr(many.stacked, "train", None)
+    monkeypatch.setattr(many.meta, "train", None)
     assert [record.metrics for record in many.few_shot(settings, *world)] == [record.metrics for record in first]
 
 

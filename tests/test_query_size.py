@@ -19,8 +19,9 @@ from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
+from sibcore.evaluate import evaluate
 from sibcore.sib import SIB
-from sibcore.train import BEST, evaluate, load_sib
+from sibcore.train import BEST, load_sib
 from sibcore.vision.features import Features, feature_bank
 
 CLASSES, PER_CLASS, DIM = 6, 60, 5

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from sibcore import reference
 from sibcore.adapt import Adapter
 from sibcore.episodes import EpisodeSampler
+from sibcore.group import Apart
 from sibcore.reference import few_shot_steps, maml_steps, sib_steps
 from sibcore.sib import SIB, unit
 from sibcore.stack import Stacked
-from sibcore.train import Schedule, _generator, train
+from sibcore.train import Schedule, train
 
 DOUBLE = torch.float64
 WAYS, DIM, TASKS = 4, 6, 3
@@ -109,7 +110,7 @@ def test_a_stack_of_models_that_differ_in_steps_and_step_size(options, shots):
     ]
     support, labels, query = tasks(shots)
     stack = Stacked([models])
-    logits = stack(unit(support)[None], labels[None], unit(query)[None])[:, 0]  # [E, k, B, n]
+    logits = stack.logits(unit(support)[None], labels[None], unit(query)[None])[:, 0]  # [E, k, B, n]
     for e, model in enumerate(models):
         for i in range(TASKS):
             _, w = few_shot_steps(model, support[i], labels[i], query[i])
@@ -195,7 +196,7 @@ def test_training_on_one_task_a_step_is_algorithm_1(options):
     schedule = Schedule(steps=4, batch=1, lr=0.01, momentum=0, weight_decay=0, seed=3)
     train(ours, bank, sampler, schedule, report=lambda line: None)
     drawn = sampler.sample(0, 4)
-    noise = [canon.noise(1, _generator(3, step)) for step in range(4)]
+    noise = [Apart([[canon]]).noise(1, 3, step)[0] for step in range(4)]
     canon_tasks = (
         (bank[drawn.support[i]], drawn.support_labels[i], bank[drawn.query[i]], drawn.query_labels[i], epsilon)
         for i, epsilon in enumerate(None if e is None else e[:, 0] for e in noise)

@@ -9,6 +9,7 @@ import numpy as np
 from sibcore import train as meta
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.evaluate import evaluate
 from sibcore.files import sha256
 from sibcore.vision import pretrain
 from sibcore.vision.features import feature_bank
@@ -35,7 +36,7 @@ def compression(trained: runs.Record, data: ImageSet, network: Path | None = Non
         sib = meta.load_sib(checkpoint)[0].to(pick_device())
         banks = {"exact": feature_bank(network, data, "test"), "shipped": origin.banks()["test"]}
         tasks = few_shot.tasks(p, banks["shipped"], "test").to(pick_device())
-        scores = {name: meta.evaluate(sib, bank.features, tasks) for name, bank in banks.items()}
+        scores = {name: evaluate(sib, bank.features, tasks) for name, bank in banks.items()}
         arrays = {name: score.right(p.ways * p.queries) for name, score in scores.items()}
         difference = paired(arrays["exact"], arrays["shipped"], p.ways * p.queries)
         metrics = {name: 100 * score.mean for name, score in scores.items()}

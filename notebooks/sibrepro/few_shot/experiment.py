@@ -20,6 +20,7 @@ from sibcore import train as meta
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
+from sibcore.evaluate import evaluate
 from sibcore.files import sha256
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
@@ -142,7 +143,7 @@ def results(
         fixed = tasks(dataclasses.replace(p, shots=shots), bank, "test").to(device)
         for name, file in CHECKPOINTS.items():
             trained, _ = meta.load_sib(folder / file)
-            tested = meta.evaluate(trained.to(device), bank.features, fixed)
+            tested = evaluate(trained.to(device), bank.features, fixed)
             metrics |= {f"{name}/{shots}shot": 100 * tested.mean, f"{name}/{shots}shot_ci95": 100 * tested.interval}
             arrays[f"{name}/{shots}shot"] = tested.right(p.ways * p.queries)
     return metrics, arrays

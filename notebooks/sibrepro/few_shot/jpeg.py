@@ -12,6 +12,7 @@ from PIL import Image
 from sibcore import train as meta
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.evaluate import evaluate
 from sibcore.files import sha256
 from sibcore.vision import pretrain
 from sibcore.vision.backbones import load_network
@@ -41,7 +42,7 @@ def recoding(trained: runs.Record, data: ImageSet, network: Path | None = None) 
         versions = {"original": images} | {f"jpeg{quality}": as_jpeg(images, quality) for quality in QUALITIES}
         metrics, arrays = {}, {}
         for name, pictures in versions.items():
-            score = meta.evaluate(sib, extract(f, torch.from_numpy(pictures), what=f"features of {name}"), tasks)
+            score = evaluate(sib, extract(f, torch.from_numpy(pictures), what=f"features of {name}"), tasks)
             metrics |= {name: 100 * score.mean, f"{name}_ci95": 100 * score.interval}
             arrays[name] = score.right(p.ways * p.queries)
         return metrics, arrays

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from sibcore import train as meta
 from sibcore.baselines import BASELINES, tune
+from sibcore.evaluate import evaluate
 from sibrepro.facts import runs
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import unbalanced as realism
@@ -57,7 +57,7 @@ def baseline(p: Baseline, **options: object) -> runs.Record:
         for name, alpha in {"balanced": None, "unbalanced": realism.ALPHA}.items():
             tasks = few_shot.tasks(setting, banks["test"], "test", alpha)
             began = time.perf_counter()
-            score = meta.evaluate(cls(p.ways, **chosen), banks["test"].features, tasks)
+            score = evaluate(cls(p.ways, **chosen), banks["test"].features, tasks)
             metrics["episodes_per_second"] = len(tasks) / (time.perf_counter() - began)
             metrics |= {name: 100 * score.mean, f"{name}_ci95": 100 * score.interval}
             arrays[name] = score.right(p.ways * p.queries)

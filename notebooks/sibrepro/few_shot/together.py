@@ -1,6 +1,6 @@
 """Many few-shot experiments at once: those that differ in K, eta and seed alone are meta-trained in one pass.
 
-The records are those of `sibrepro.few_shot.experiment`, to rounding: `sibcore.stacked` trains each as if it were
+The records are those of `sibrepro.few_shot.experiment`, to rounding: `sibcore.train` trains each as if it were
 alone.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sibcore import stacked
+from sibcore import train as meta
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibrepro.facts import runs
@@ -61,7 +61,7 @@ def _train_block(block: Block, origin: one.Source) -> None:
     first, banks = block[0][0], origin.banks()
     train, val = banks["train"], banks["val"]
     folder = cache_folder() / "stacks" / _name(block, origin)
-    histories = stacked.train(
+    histories = meta.train(
         [[one.untrained(p, train.features.shape[1]) for p in stream] for stream in block],
         train.features,
         [one.training_tasks(stream[0], train) for stream in block],

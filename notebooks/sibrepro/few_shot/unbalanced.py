@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sibcore import train as meta
 from sibcore.device import pick_device
+from sibcore.evaluate import Evaluation, answers, evaluate
 from sibcore.files import sha256
 from sibcore.sib import SIB
 from sibrepro.facts import runs
@@ -67,8 +68,8 @@ def realism(trained: runs.Record, **source: object) -> runs.Record:
         bank = origin.banks()["test"]
         balanced, unbalanced = (few_shot.tasks(p, bank, "test", alpha).to(device) for alpha in (None, ALPHA))
         scores = {
-            "balanced": meta.evaluate(sib, bank.features, balanced),
-            "unbalanced": meta.evaluate(sib, bank.features, unbalanced),
+            "balanced": evaluate(sib, bank.features, balanced),
+            "unbalanced": evaluate(sib, bank.features, unbalanced),
         }
         metrics, arrays = {}, {}
         if sib.transductive and sib.steps:
@@ -86,18 +87,16 @@ def realism(trained: runs.Record, **source: object) -> runs.Record:
     return runs.compute_or_load("realism", p, compute, data=hashes, long=True)
 
 
-def _orders(
-    method: AveragedOrders, bank: Tensor, tasks: few_shot.Tasks
-) -> tuple[meta.Evaluation, list[meta.Evaluation], float]:
+def _orders(method: AveragedOrders, bank: Tensor, tasks: few_shot.Tasks) -> tuple[Evaluation, list[Evaluation], float]:
     """The score of the average, the scores of the single orders, and the part of the queries on which they differ."""
     right: list[list[Tensor]] = [[] for _ in range(1 + len(method.orders))]
     changed = []
-    for probabilities, part in meta.answers(_Each(method), bank, tasks):
-        answers = [probabilities.mean(0).argmax(-1), *probabilities.argmax(-1)]
-        for rows, answer in zip(right, answers, strict=True):
+    for probabilities, part in answers(_Each(method), bank, tasks):
+        classes = [probabilities.mean(0).argmax(-1), *probabilities.argmax(-1)]
+        for rows, answer in zip(right, classes, strict=True):
             rows.append((answer == part.query_labels).double().mean(1).cpu())
-        changed.append((probabilities.argmax(-1) != answers[1]).any(0).double().mean(1).cpu())
-    average, *each = (meta.Evaluation(torch.cat(rows)) for rows in right)
+        changed.append((probabilities.argmax(-1) != classes[1]).any(0).double().mean(1).cpu())
+    average, *each = (Evaluation(torch.cat(rows)) for rows in right)
     return average, each, torch.cat(changed).mean().item()
 
 

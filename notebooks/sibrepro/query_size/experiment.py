@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from sibcore import train as meta
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
+from sibcore.evaluate import evaluate
 from sibcore.files import sha256
 from sibcore.sib import SIB, unit
 from sibcore.vision.features import Features
@@ -100,7 +101,7 @@ def query_size(trained: Record, **source: object) -> Record:
             for name, queries in {"usual": USUAL, "own": p.queries}.items():
                 setting = dataclasses.replace(p, queries=queries, val_episodes=p.test_episodes)
                 tasks = few_shot.tasks(setting, banks[split], split).to(pick_device())
-                score = meta.evaluate(sib, banks[split].features, tasks)
+                score = evaluate(sib, banks[split].features, tasks)
                 metrics |= {f"{split}/{name}": 100 * score.mean, f"{split}/{name}_ci95": 100 * score.interval}
                 arrays[f"{split}/{name}"] = score.right(p.ways * queries)
         return metrics | generalisation(sib, banks["test"], p), arrays
@@ -122,7 +123,7 @@ def rescaled(trained: Record, **source: object) -> Record:
         longer = sib.changed(eta=sib.eta * p.queries / USUAL)
         bank = origin.banks()["test"]
         tasks = few_shot.tasks(dataclasses.replace(p, queries=USUAL), bank, "test").to(pick_device())
-        score = meta.evaluate(longer, bank.features, tasks)
+        score = evaluate(longer, bank.features, tasks)
         metrics = {"test": 100 * score.mean, "test_ci95": 100 * score.interval}
         return metrics, {"test/usual": score.right(p.ways * USUAL)}
 
