@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from sibrepro.pacs.experiment import Adaptation
 
 from sibcore.vision.rotations import Rotations
+from sibrepro.pacs.experiment import Adaptation
 
 NAMES = ("art", "cartoon", "photo", "sketch")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from sibrepro.facts import runs
-from sibrepro.pacs.experiment import ORDERS, SIZES, Adaptation
 
 from sibcore.datasets.pacs import DOMAINS
+from sibrepro.facts import runs
+from sibrepro.pacs.experiment import ORDERS, SIZES, Adaptation
 
 IMAGES = 210
 

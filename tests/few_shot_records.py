@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+
 from sibrepro.facts import runs
 from sibrepro.few_shot.experiment import FewShot
 from sibrepro.few_shot.rivals import Baseline

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from few_shot_records import FULL, QUICK, sib
-from sibrepro import tables
 from sibrepro.facts.runs import as_dict
+
+from sibrepro import tables
 from sibrepro.few_shot.results import is_plain
 from sibrepro.synthetic_gradients import results as ablation
 from sibrepro.synthetic_gradients.results import SyntheticGradientsNotebook

@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from adaptation_domains import domains, setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sibrepro.pacs.experiment import domain_rows, train_and_test
 from torch import nn
 
 from sibcore import adapt as adaptation
 from sibcore.adapt import Adapter, Schedule, predict
 from sibcore.sib import unit
+from sibrepro.pacs.experiment import domain_rows, train_and_test
 
 
 def adapter(K=3, method="SIB-Rot", seed=0, eta=0.1):

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 from adaptation_domains import NAMES, domains, setting
+from torch import nn
+
 from sibrepro import __main__
 from sibrepro.facts import runs
 from sibrepro.pacs import experiment as adaptation_runs
 from sibrepro.pacs import shipped as shipped_rotations
 from sibrepro.pacs.experiment import Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
-from torch import nn
 
 
 def origin(bank):

@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from sibrepro.few_shot import inside as anatomy
 from torch.nn import functional as F
 
 from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
 from sibcore.vision.features import Features
+from sibrepro.few_shot import inside as anatomy
 
 CLASSES, PER_CLASS, DIM = 8, 20, 6
 

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 from few_shot_tasks import tasks
-from sibrepro.few_shot.literature import LITERATURE
 
 from sibcore.baselines import BASELINES, tune
 from sibcore.episodes import EpisodeSampler
 from sibcore.train import evaluate
+from sibrepro.few_shot.literature import LITERATURE
 
 CASES = {
     "1-shot": {"ways": 5, "shots": 1},

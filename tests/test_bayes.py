@@ -5,9 +5,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.distributions import Categorical, MultivariateNormal, Normal, kl_divergence
+
 from sibrepro.theory import bayes
 from sibrepro.theory import synthetic_gradient as sg
-from torch.distributions import Categorical, MultivariateNormal, Normal, kl_divergence
 
 means = st.floats(-5, 5)
 stds = st.floats(0.05, 5)

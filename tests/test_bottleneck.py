@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sibrepro.theory import bottleneck as ib
 
 seeds = st.integers(0, 10_000)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot import rivals as comparison
-from sibrepro.few_shot.rivals import Baseline, over_seeds, paired
 from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibcore import train as meta
 from sibcore.baselines import BASELINES
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot import rivals as comparison
+from sibrepro.few_shot.rivals import Baseline, over_seeds, paired
 
 
 def test_with_one_seed_the_interval_is_that_of_the_mean_over_tasks():

@@ -6,13 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tiny_images import untrained_network
+
+from sibcore import datasets
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.compression import compression
 from sibrepro.few_shot.experiment import FewShot
-from tiny_images import untrained_network
-
-from sibcore import datasets
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sibrepro.__main__ import main
 from tiny_images import plain, png, write_zip
 
 from sibcore import datasets
 from sibcore.datasets import cifar_fs, download, pacs
 from sibcore.vision._torchvision import torchvision
+from sibrepro.__main__ import main
 
 CONTENT = np.random.default_rng(0).bytes(5000)
 

@@ -7,15 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from sibrepro import __main__, paths
-from sibrepro.facts import runs
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import FewShot
 from torch.nn import functional as F
 
 from sibcore import datasets
 from sibcore import train as meta
 from sibcore.vision.features import Features, feature_bank
+from sibrepro import __main__, paths
+from sibrepro.facts import runs
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot.experiment import FewShot
 
 SMALL = FewShot(dataset="glyphs", K=1, queries=5, steps=30, val_episodes=20, test_episodes=40)
 

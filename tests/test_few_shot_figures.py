@@ -9,15 +9,15 @@ import pytest
 import torch
 from few_shot_records import sib
 from matplotlib import pyplot as plt
+
+from sibcore.episodes import EpisodeSampler
+from sibcore.sib import SIB
+from sibcore.vision.features import Features
 from sibrepro import paper
 from sibrepro.few_shot import figures as few_shot_figures
 from sibrepro.few_shot import inside as anatomy
 from sibrepro.few_shot.rivals import Score
 from sibrepro.synthetic_gradients import figures as ablation_figures
-
-from sibcore.episodes import EpisodeSampler
-from sibcore.sib import SIB
-from sibcore.vision.features import Features
 
 mpl.use("agg")
 

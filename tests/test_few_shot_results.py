@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from few_shot_records import FULL, QUICK, baseline, realism, sib
+
 from sibrepro.facts import runs
 from sibrepro.few_shot import results as few_shot_results
 from sibrepro.few_shot import shipped

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
+
 from sibrepro.theory import bottleneck as ib
 from sibrepro.theory import corollary
 from sibrepro.theory import generalisation as gen

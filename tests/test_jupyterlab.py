@@ -15,8 +15,9 @@ import nbformat
 import psutil
 import pytest
 from chromium import browser, look, needs_chromium
-from sibrepro import paths
 from tiny_notebooks import until
+
+from sibrepro import paths
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 

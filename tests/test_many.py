@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from sibrepro.facts import runs
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot import together as many
-from sibrepro.few_shot.experiment import FewShot
 from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibcore import train as meta
+from sibrepro.facts import runs
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot import together as many
+from sibrepro.few_shot.experiment import FewShot
 
 SMALL = FewShot(dataset="glyphs", queries=5, steps=25, val_episodes=20, test_episodes=40)
 

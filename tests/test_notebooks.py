@@ -10,6 +10,7 @@ import nbformat
 import papermill
 import pytest
 import yaml
+
 from sibrepro import paths
 from sibrepro.run import notebook_files
 

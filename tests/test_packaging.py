@@ -10,9 +10,9 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from sibrepro import paths
 
 from sibcore import __version__
+from sibrepro import paths
 
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; newer versions check the same files")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from sibrepro import paper
 
 from sibcore.datasets.pacs import DOMAINS
+from sibrepro import paper
 
 
 def pick(table: pd.DataFrame, **settings: object) -> tuple[float, float]:

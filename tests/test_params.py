@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import pytest
 from pydantic import Field
+
 from sibrepro.params import Count, NonNegative, ParameterError, Positive, check, one_or_several, parameters
 
 

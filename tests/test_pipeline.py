@@ -5,6 +5,7 @@ import json
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+
 from sibrepro import __main__, paths
 from sibrepro.run import pipeline
 

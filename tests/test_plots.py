@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import matplotlib.pyplot as plt
 from PIL import Image
+from sibrepro.facts.runs import Record
+
 from sibrepro import paths, plots
 from sibrepro.facts import manifest
-from sibrepro.facts.runs import Record
 
 
 def draw():

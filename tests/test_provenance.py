@@ -4,10 +4,10 @@ import ast
 import hashlib
 
 import pytest
-from sibrepro import paths
-from sibrepro.facts import provenance
 
 from sibcore.files import sha256
+from sibrepro import paths
+from sibrepro.facts import provenance
 
 
 @pytest.fixture

@@ -9,12 +9,6 @@ import numpy as np
 import pytest
 import torch
 from few_shot_records import FULL, TASKS, record
-from sibrepro import tables
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import SPLITS, FewShot
-from sibrepro.query_size import experiment as query_size
-from sibrepro.query_size import figures as query_size_figures
-from sibrepro.query_size.experiment import FRESH, QuerySizeNotebook
 from tiny_images import untrained_network
 
 from sibcore import datasets
@@ -22,6 +16,12 @@ from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
 from sibcore.train import BEST, evaluate, load_sib
 from sibcore.vision.features import Features, feature_bank
+from sibrepro import tables
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot.experiment import SPLITS, FewShot
+from sibrepro.query_size import experiment as query_size
+from sibrepro.query_size import figures as query_size_figures
+from sibrepro.query_size.experiment import FRESH, QuerySizeNotebook
 
 CLASSES, PER_CLASS, DIM = 6, 60, 5
 

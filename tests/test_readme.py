@@ -7,6 +7,7 @@ import re
 
 import pandas as pd
 import pytest
+
 from sibrepro import paths
 
 ROOT = paths.PACKAGE.parent

@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 import torch
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot import unbalanced as realism
-from sibrepro.few_shot.experiment import FewShot
 from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibcore import train as meta
 from sibcore.sib import SIB
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot import unbalanced as realism
+from sibrepro.few_shot.experiment import FewShot
 
 
 def random_tasks(ways: int = 3):

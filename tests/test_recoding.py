@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import FewShot
-from sibrepro.few_shot.jpeg import as_jpeg, recoding
 from tiny_images import untrained_network
 
 from sibcore import datasets
+from sibrepro.few_shot import experiment as few_shot
+from sibrepro.few_shot.experiment import FewShot
+from sibrepro.few_shot.jpeg import as_jpeg, recoding
 
 
 def test_jpeg_changes_a_picture_a_little_and_the_more_the_lower_its_quality():

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from pages import pages
+
 from sibrepro import __main__, paths, tables
 from sibrepro import site as report
 from sibrepro.run import pipeline

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from sibrepro import paths
 
 SCRIPT = paths.PACKAGE.parent / "run_all.sh"

@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import pytest
-from sibrepro import paths
-from sibrepro.facts import manifest, runs
 
 from sibcore.files import write_atomically
+from sibrepro import paths
+from sibrepro.facts import manifest, runs
 
 FORK = multiprocessing.get_context("fork")
 PARAMS = {"n": 3, "seed": 7, "eta": 1e-3}

@@ -8,15 +8,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sibrepro import paths
-from sibrepro.facts import runs
-from sibrepro.few_shot import shipped
 from tiny_images import tiny_set, untrained_network
 
 from sibcore import datasets
 from sibcore.files import sha256
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import extract
+from sibrepro import paths
+from sibrepro.facts import runs
+from sibrepro.few_shot import shipped
 
 FILE = shipped.file("cifar-fs", "conv4-64")
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import torch
 from adaptation_domains import domains
-from sibrepro.few_shot import shipped
-from sibrepro.pacs import shipped as shipped_rotations
 
 from sibcore.datasets import pacs
 from sibcore.sib import unit
+from sibrepro.few_shot import shipped
+from sibrepro.pacs import shipped as shipped_rotations
 
 
 def test_what_is_shipped_has_the_cosines_of_what_was_there(tmp_path, monkeypatch):

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 import torch
-from sibrepro import paths
 from torch import nn
+
+from sibrepro import paths
 
 sys.path.insert(0, str(paths.PACKAGE.parent / "benchmarks"))
 import sizing

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import tiny_notebooks as tiny
 from filelock import Timeout
+
 from sibrepro import __main__, paths
 from sibrepro.run.sweep import attempt, grid, plan
 from sibrepro.run.sweep.point import Point, read_executed, read_result

@@ -10,6 +10,7 @@ import threading
 import pandas as pd
 import pytest
 import tiny_notebooks as tiny
+
 from sibrepro import __main__, paths
 from sibrepro.facts import runs
 from sibrepro.run.sweep import cluster, grid
@@ -81,9 +82,7 @@ def test_files_of_a_worker_that_does_not_share_the_folder_come_back_through_the_
     monkeypatch.setenv("SIB_OUTPUT", str(client))
     written = []
     write = cluster.write_atomically
-    monkeypatch.setattr(
-        cluster, "write_atomically", lambda path, content: (written.append(path), write(path, content))
-    )
+    monkeypatch.setattr(cluster, "write_atomically", lambda path, content: (written.append(path), write(path, content)))
     cluster.receive(contents, client)
     files = asked.point.files(client)
     assert read_result(files.result) == result

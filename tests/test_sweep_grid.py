@@ -4,6 +4,7 @@ import pytest
 import tiny_notebooks
 from hypothesis import given
 from hypothesis import strategies as st
+
 from sibrepro import paths
 from sibrepro.run.sweep import grid
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 
 import pytest
+
 from sibrepro.run.sweep import progress
 from sibrepro.run.sweep.point import Result
 

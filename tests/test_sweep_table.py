@@ -6,8 +6,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from sibrepro import __main__
 from sibrepro.facts.runs import Record
+
+from sibrepro import __main__
 from sibrepro.run.sweep import plot, table
 from sibrepro.run.sweep.point import Result, metrics, read_results
 

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sibrepro.facts.runs import Record
+
 from sibrepro import paper, paths, tables
 from sibrepro.facts import manifest
-from sibrepro.facts.runs import Record
 
 NAN = float("nan")
 SETTINGS = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots"]

@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.distributions import Normal, kl_divergence
+
 from sibrepro.spinning_lines import model as toy
 from sibrepro.spinning_lines.model import SpinningLines
-from torch.distributions import Normal, kl_divergence
 
 SMALL = SpinningLines(tasks=16, epochs=3, batch=4, seeds=3, n=8)
 

@@ -6,6 +6,7 @@ import io
 import matplotlib.pyplot as plt
 import pytest
 from PIL import Image
+
 from sibrepro import plots
 from sibrepro.facts import runs
 from sibrepro.spinning_lines import figures as toy_figures

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from sibrepro import paths
 from sibrepro.facts import runs
 from sibrepro.spinning_lines import model as toy

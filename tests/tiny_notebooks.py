@@ -8,9 +8,9 @@ from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-from sibrepro import paths
 
 from sibcore.files import sha256
+from sibrepro import paths
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PARAMETERS = 'a = 1\neta = 1e-3\nmode = "plain"'

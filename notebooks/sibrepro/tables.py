@@ -1,4 +1,4 @@
-"""Living tables: the paper's printed numbers beside ours, assembled from whatever runs exist.
+"""Living tables: the paper's printed numbers beside ours, assembled from published runs.
 
 A table has every number of the paper's and every number of ours, one row each, side by side where all settings agree,
 and a verdict. Accuracies are in percent. What has no counterpart stays, with a verdict that says so.
@@ -19,7 +19,7 @@ from sibrepro.facts import manifest
 from sibrepro.table_text import MISSING, latex, markdown
 
 if TYPE_CHECKING:
-    from sibrepro.facts.runs import Record
+    from sibrepro.facts import Record
 
 INSIDE, ABOVE, BELOW = "inside the other's interval", "above", "below"
 NOT_MEASURED, NOT_IN_PAPER = "not measured here", "not in the paper"
@@ -57,7 +57,7 @@ def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, o
 
 
 def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
-    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds, profile and run.
+    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds and run.
 
     SIB is matched on all settings. Other methods of ours share our features and episodes, whereas the paper's had each
     a training of its own: they never stand beside one another, and ours are called "<method> (our features)".
@@ -67,7 +67,7 @@ def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
             name if "SIB" in name else f"{name.removesuffix(OUR_FEATURES)}{OUR_FEATURES}" for name in runs["method"]
         ]
         runs = runs.assign(method=named)
-    table = _beside(paper.few_shot().dropna(subset="value"), runs, FEW_SHOT, ["episodes", "seeds", "profile", "run"])
+    table = _beside(paper.few_shot().dropna(subset="value"), runs, FEW_SHOT, ["episodes", "seeds", "run"])
     return table.assign(verdict=table["verdict"].mask(_in_appendix(table), IN_APPENDIX))
 
 
@@ -98,7 +98,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         if column in row:
             raise ValueError(
                 f"two numbers of ours for {_label(number)}, {number.backbone}, {column}, the second from {number.run}: "
-                "give `wide` a table of one profile, or name the methods apart"
+                "name the methods apart"
             )
         row[column] = _cell(number)
         columns += [column] * (column not in columns)
@@ -112,7 +112,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
-    """Write `results/tables/<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
+    """Write `<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
     runs = ", ".join(record.id for record in records)
     contents = {
         "csv": table.to_csv(index=False, lineterminator="\n"),
@@ -121,9 +121,9 @@ def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
     }
     files = []
     for kind, text in contents.items():
-        path = paths.results() / "tables" / f"{name}.{kind}"
+        path = paths.tables() / f"{name}.{kind}"
         write_atomically(path, text.encode())
-        manifest.note("table", path, runs=runs)
+        manifest.note("table", paths.relative(path), runs=runs)
         files.append(path)
     return files
 
