@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from few_shot_records import FULL, QUICK, sib
 from sibrepro.facts.runs import as_dict
+from sibrepro.few_shot.results import is_plain
+from sibrepro.synthetic_gradients.results import SyntheticGradientsNotebook
 
 from sibrepro import tables
-from sibrepro.few_shot.results import is_plain
 from sibrepro.synthetic_gradients import results as ablation
-from sibrepro.synthetic_gradients.results import SyntheticGradientsNotebook
 
 
 @pytest.fixture(autouse=True)

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from adaptation_records import IMAGES, grid, record
 from scipy import stats
+from sibrepro.pacs.results import AdaptationNotebook
 from sklearn.metrics import confusion_matrix
 
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import runs
 from sibrepro.pacs import figures as adaptation_figures
 from sibrepro.pacs import results as adaptation_results
-from sibrepro.pacs.results import AdaptationNotebook
 
 ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}
 

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 from few_shot_records import FULL, QUICK, baseline, realism, sib
+from sibrepro.few_shot.results import FewShotNotebook, gather
 
 from sibrepro.facts import runs
 from sibrepro.few_shot import results as few_shot_results
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import FewShot
-from sibrepro.few_shot.results import FewShotNotebook, gather
 
 
 @pytest.fixture(autouse=True)

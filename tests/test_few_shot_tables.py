@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from few_shot_records import QUICK, baseline, realism, sib
+from sibrepro.few_shot.results import gather
 
 from sibcore.baselines import BASELINES
 from sibrepro import tables
 from sibrepro.few_shot import tables as few_shot_tables
-from sibrepro.few_shot.results import gather
 
 
 @pytest.fixture

@@ -3,13 +3,13 @@ from __future__ import annotations
 import dataclasses
 
 from few_shot_records import FULL, sib
+from sibrepro.few_shot.results import FewShotNotebook
 
 from sibcore import datasets
 from sibrepro.few_shot import compression
 from sibrepro.few_shot import jpeg as recoding
 from sibrepro.few_shot import together as many
 from sibrepro.few_shot import with_images as studies
-from sibrepro.few_shot.results import FewShotNotebook
 
 
 def test_without_images_there_is_a_message_and_no_record(monkeypatch, capsys, tmp_path):

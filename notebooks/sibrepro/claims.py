@@ -85,9 +85,7 @@ def theory() -> list[Claim]:
     first = Claim(
         "01", r"the objective is bounded below by $I_q(w;d\mid t)+H_q(d\mid w,t)$", "Theorem 1", "holds, and is tight"
     )
-    second = Claim(
-        "01", r"$\lvert\mathrm{gen}(q)\rvert\le\sqrt{2\sigma^2I_q(w;d\mid t)/n}$", "Theorem 2", "holds"
-    )
+    second = Claim("01", r"$\lvert\mathrm{gen}(q)\rvert\le\sqrt{2\sigma^2I_q(w;d\mid t)/n}$", "Theorem 2", "holds")
     corollary = Claim("01", "its corollary, a bound on the objective", "Corollary", "holds")
     record = THEORY.published(ElboParams())
     if record is None:

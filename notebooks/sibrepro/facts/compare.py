@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sibrepro.facts.record import Record
@@ -40,6 +40,13 @@ class Comparison:
     @property
     def moved(self) -> str:
         return f"{self.metric} {_short(self.published)} -> {_short(self.here)}, {self.deviation:.2g} of what is allowed"
+
+
+def said(verdicts: Collection[Comparison]) -> str:
+    """How many agree, in a line."""
+    agree = sum(verdict.agrees for verdict in verdicts)
+    largest = max((verdict.deviation for verdict in verdicts), default=0.0)
+    return f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
 
 
 def compare(published: Record, here: Record, tolerance: Tolerance) -> Comparison:

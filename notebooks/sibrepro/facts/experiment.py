@@ -11,6 +11,7 @@ import numpy as np
 from sibrepro.facts import compare, ids, local, manifest, published
 from sibrepro.facts.record import Record
 
+EXPERIMENTS: dict[str, Experiment] = {}  # all there are, by name
 Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
@@ -32,6 +33,9 @@ class Experiment:
     tolerance: compare.Tolerance = dataclasses.field(default_factory=dict)
     checkpoints: Collection[str] = ()
     network: str = ""
+
+    def __post_init__(self) -> None:
+        EXPERIMENTS[self.name] = self
 
     def id(self, params: Any) -> str:
         return ids.run_id(self.name, params, self.oldest)
@@ -99,6 +103,17 @@ class Experiment:
         known = self.published(params)
         usable = known and known.provenance.get("data", {}) == dict(data) and not self.is_stale(known)
         return bool(usable and not local.recompute()) or local.load(self.id(params), self.version, data) is not None
+
+
+def recomputed() -> list[compare.Comparison]:
+    """Every published run that was computed on this machine too, compared."""
+    found = []
+    for experiment in EXPERIMENTS.values():
+        for name, record in published.find(experiment.name).items():
+            here = local.load(name, experiment.version, record.provenance.get("data", {}))
+            if here:
+                found.append(compare.compare(record, here, experiment.tolerance))
+    return found
 
 
 def _told(verdict: compare.Comparison | None) -> dict[str, Any] | None:

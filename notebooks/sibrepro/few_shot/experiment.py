@@ -59,11 +59,12 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
     hashes = {data.name: data.sha256, "network": sha256(network)}
     views = getattr(p, "views", 0)
     return Source(
-        hashes, lambda: {split: feature_bank(network, data, split, views if split == "train" else 0) for split in SPLITS}
+        hashes,
+        lambda: {split: feature_bank(network, data, split, views if split == "train" else 0) for split in SPLITS},
     )
 
 
-# What differs from the recipe's defaults, by image set: at 84 pixels two CPU cores need small images first and bfloat16.
+# What differs from the recipe's defaults, by image set: 84 pixels on a CPU take small images first, and bfloat16.
 RECIPES: dict[str, dict[str, Any]] = {
     "mini-imagenet": {"epochs": 30, "small": 48, "small_epochs": 20, "precision": "bfloat16"}
 }
@@ -130,7 +131,7 @@ def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
 def examine(
     experiment: Experiment, trained: Record, look: Callable[[SIB, Banks, FewShot], Numbers], **images: Any
 ) -> Record:
-    """The run of looking at the SIB of a few-shot run (its best checkpoint) in some way; same settings, other numbers."""
+    """The run of looking in some way at the SIB (its best checkpoint) that a few-shot run trained."""
     p = FEW_SHOT.settings_of(trained)
     origin = source(p, **images)
     hashes = origin.hashes | {"trained": trained.files.checkpoint_hash("best")}

@@ -10,16 +10,30 @@ from pydantic import Field
 
 from sibcore import datasets
 from sibcore.baselines import BASELINES
-from sibrepro.facts import Record
+from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.compression import compression
-from sibrepro.few_shot.experiment import together
+from sibrepro.few_shot.experiment import RECIPES, together
 from sibrepro.few_shot.jpeg import jpeg
-from sibrepro.few_shot.settings import COMPRESSION, FEW_SHOT, JPEG, RIVAL, TEST_EPISODES, UNBALANCED, FewShot, Rival
+from sibrepro.few_shot.settings import (
+    COMPRESSION,
+    FEW_SHOT,
+    INSIDE,
+    JPEG,
+    PRETRAIN,
+    RIVAL,
+    TEST_EPISODES,
+    UNBALANCED,
+    FewShot,
+    Pretraining,
+    Rival,
+)
 from sibrepro.few_shot.unbalanced import ALPHA
 from sibrepro.params import Count, NonNegative, Positive, one_or_several, parameters
 from sibrepro.statistics import Score, over_seeds, paired, right
 
+BACKBONES = ("conv4-64", "conv4-128")
+ORIGINS = [(dataset, backbone) for dataset in ("cifar-fs", "mini-imagenet") for backbone in BACKBONES]
 SHOTS, STEPS, SEEDS = (1, 5), (0, 1, 3, 5), (0, 1, 2)
 SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper's
 
@@ -40,6 +54,12 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
 }
 WEAK_START = f"epochs {SHORT}"  # a variant that is trained with K = 0 too, to have its own gain
 REASONS = ("reduction mean", "optimiser paper", "normalise running", "normalise none", "views 4", WEAK_START)
+PRETRAININGS = [
+    Pretraining(backbone="conv4-64"),
+    Pretraining(backbone="conv4-64", epochs=SHORT),
+    Pretraining(backbone="conv4-128", epochs=10),
+    *(Pretraining(backbone=name, dataset="mini-imagenet", **RECIPES["mini-imagenet"]) for name in BACKBONES),
+]
 
 
 @parameters
@@ -139,38 +159,73 @@ class Results:
         return [record for seeds in self.sib.values() for record in seeds]
 
 
-def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> Results:
-    """Exactly the runs that are declared here, as far as they are published."""
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The settings behind `Results`, likewise."""
+
+    sib: Mapping[tuple[int, int], list[FewShot]]
+    inductive: Mapping[tuple[int, int], list[FewShot]]
+    variants: Mapping[tuple[str, int], list[FewShot]]
+    rivals: Mapping[tuple[str, int], list[Rival]]
+
+    @property
+    def tried(self) -> list[FewShot]:
+        """What is tried on unbalanced queries: the first seed, on one shot."""
+        return [runs[0] for (shots, _), runs in self.sib.items() if shots == 1] + [r[0] for r in self.variants.values()]
+
+
+def plan(dataset: str, backbone: str) -> Plan:
     base = protocol(dataset, backbone)
     sib = {
         (shots, K): [dataclasses.replace(base, shots=shots, K=K, seed=seed) for seed in SEEDS]
         for shots in SHOTS
         for K in STEPS
     }
-    inductive = {(shots, 3): [dataclasses.replace(base, shots=shots, K=3, transductive=False)] for shots in SHOTS}
-    changed = {(name, 3): [dataclasses.replace(base, **change)] for name, change in (VARIANTS | IMAGE_VARIANTS).items()}
-    changed[WEAK_START, 0] = [dataclasses.replace(base, **IMAGE_VARIANTS[WEAK_START], K=0)]
-    tested = {(name, shots): [_rival(base, name, shots)] for shots in SHOTS for name in BASELINES}
-    tried = [runs[0] for (shots, _), runs in sib.items() if shots == 1] + [runs[0] for runs in changed.values()]
+    inductive, changed = {}, {}
+    if (dataset, backbone) == ORIGINS[0]:  # what is studied, rather than measured alone
+        inductive = {(shots, 3): [dataclasses.replace(base, shots=shots, transductive=False)] for shots in SHOTS}
+        changes = VARIANTS | IMAGE_VARIANTS
+        changed = {(name, 3): [dataclasses.replace(base, **change)] for name, change in changes.items()}
+        changed[WEAK_START, 0] = [dataclasses.replace(base, **changes[WEAK_START], K=0)]
+    rivals = {(name, shots): [_rival(base, name, shots)] for shots in SHOTS for name in BASELINES}
+    return Plan(sib, inductive, changed, rivals)
+
+
+def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> Results:
+    """Exactly the runs that are planned, as far as they are published."""
+    planned = plan(dataset, backbone)
     return Results(
-        sib=_facts(FEW_SHOT, sib),
-        inductive=_facts(FEW_SHOT, inductive),
-        variants=_facts(FEW_SHOT, changed),
-        rivals={key: records[0] for key, records in _facts(RIVAL, tested).items()},
-        unbalanced={FEW_SHOT.id(p): record for p in tried if (record := UNBALANCED.published(p))},
+        sib=facts(FEW_SHOT, planned.sib),
+        inductive=facts(FEW_SHOT, planned.inductive),
+        variants=facts(FEW_SHOT, planned.variants),
+        rivals={key: records[0] for key, records in facts(RIVAL, planned.rivals).items()},
+        unbalanced={FEW_SHOT.id(p): record for p in planned.tried if (record := UNBALANCED.published(p))},
     )
+
+
+def declared() -> dict[Experiment, list[Any]]:
+    """Every run of this study that is, or is to be, published."""
+    plans = [plan(*origin) for origin in ORIGINS]
+    trainings = [p for one in plans for part in (one.sib, one.inductive, one.variants) for p in _flat(part)]
+    return {
+        FEW_SHOT: trainings,
+        RIVAL: [p for one in plans for p in _flat(one.rivals)],
+        UNBALANCED: [p for one in plans for p in one.tried],
+        INSIDE: [protocol(*ORIGINS[0], K=3)],
+        COMPRESSION: _compressed(),
+        JPEG: _recoded(),
+        PRETRAIN: PRETRAININGS,
+    }
 
 
 def compressions() -> list[Record]:
     """What the compression of features costs: one seed, no steps and three."""
-    base = protocol("cifar-fs", "conv4-64")
-    settings = [dataclasses.replace(base, shots=shots, K=K) for shots in SHOTS for K in (0, 3)]
-    return COMPRESSION.facts(settings)
+    return COMPRESSION.facts(_compressed())
 
 
 def jpegs() -> list[Record]:
     """Test images as JPEG: one shot, no steps and three."""
-    return JPEG.facts([protocol("cifar-fs", "conv4-64", K=K) for K in (0, 3)])
+    return JPEG.facts(_recoded())
 
 
 def with_images(p: FewShotNotebook, trained: Sequence[Record]) -> list[Record]:
@@ -215,6 +270,19 @@ def _rival(base: FewShot, method: str, shots: int) -> Rival:
     return Rival(method=method, shots=shots, **same)
 
 
-def _facts(experiment: Any, plan: Mapping[Any, Sequence[Any]]) -> dict[Any, list[Record]]:
+def facts(experiment: Experiment, plan: Mapping[Any, Sequence[Any]]) -> dict[Any, list[Record]]:
+    """The published runs of a plan by its keys; a key without any is left out."""
     found = {key: experiment.facts(settings) for key, settings in plan.items()}
     return {key: records for key, records in found.items() if records}
+
+
+def _flat(plan: Mapping[Any, Sequence[Any]]) -> list[Any]:
+    return [p for settings in plan.values() for p in settings]
+
+
+def _compressed() -> list[FewShot]:
+    return [protocol(*ORIGINS[0], shots=shots, K=K) for shots in SHOTS for K in (0, 3)]
+
+
+def _recoded() -> list[FewShot]:
+    return [protocol(*ORIGINS[0], K=K) for K in (0, 3)]

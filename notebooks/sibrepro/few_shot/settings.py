@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from sibcore.settings import setting
 from sibcore.vision import pretrain
 from sibrepro.facts import Experiment
 from sibrepro.params import Count, NonNegative, Positive, parameters
@@ -14,11 +16,11 @@ FULL = 40_000  # steps of the paper's protocol
 TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # the paper's
 
 
-@parameters
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(pretrain.Recipe):
     """A recipe and the image set it is for."""
 
-    dataset: str = Field("cifar-fs", description="name of the image set")
+    dataset: str = setting("cifar-fs")
 
 
 @parameters

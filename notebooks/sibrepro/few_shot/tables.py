@@ -11,21 +11,15 @@ from sibcore.baselines import BASELINES
 from sibrepro import paper
 from sibrepro.facts import Record
 from sibrepro.few_shot.literature import LITERATURE
-from sibrepro.few_shot.plan import REASONS, WEAK_START, Results, gain, published, queries, sib_score
+from sibrepro.few_shot.plan import ORIGINS, REASONS, WEAK_START, Results, gain, published, queries, sib_score
 from sibrepro.statistics import Score, metric, paired, right
 
-PUBLISHED = [
-    ("cifar-fs", "conv4-64"),
-    ("cifar-fs", "conv4-128"),
-    ("mini-imagenet", "conv4-64"),
-    ("mini-imagenet", "conv4-128"),
-]
 BALANCE = ("normalise running", "normalise none", "equivariant ξ", "alpha 2.0")  # variants tried on unbalanced queries
 
 
 def table_rows() -> pd.DataFrame:
     """Everything published, for `tables.few_shot`: one row for each setting, seeds together."""
-    rows = [row for origin in PUBLISHED for row in _rows(published(*origin))]
+    rows = [row for origin in ORIGINS for row in _rows(published(*origin))]
     columns = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots", "ours", "ours_ci95"]
     columns += ["episodes", "seeds", "run"]
     order = ["dataset", "backbone", "method", "K", "eta", "shots"]

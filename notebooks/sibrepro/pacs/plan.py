@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sibcore.datasets.pacs import DOMAINS
-from sibrepro.facts import Record
+from sibrepro.facts import Experiment, Record
+from sibrepro.few_shot.plan import facts
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Origin, adapt, origin, turns_for
 from sibrepro.params import Count, NonNegative, Positive, one_or_several, parameters
 
@@ -128,26 +129,27 @@ def scores_of(records: Sequence[Record]) -> Scores:
     return found
 
 
+def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
+    """The settings of one kind of features in `PUBLISHED`."""
+    settings, seeds = PUBLISHED[name]
+    return {
+        (method, K): {
+            target: [Adaptation(target=target, method=method, K=K, seed=seed, **settings) for seed in range(count)]
+            for target in DOMAINS
+        }
+        for (method, K), count in seeds.items()
+    }
+
+
 def published() -> dict[str, Scores]:
     """The published runs by kind of features, such as "frozen"; "frozen, α = 0" is without varied class proportions."""
-    found = {}
-    for name, (settings, seeds) in PUBLISHED.items():
-        plan = {
-            (method, K): {
-                target: [
-                    Adaptation(target=target, method=method, K=K, seed=seed, **settings) for seed in range(count)
-                ]
-                for target in DOMAINS
-            }
-            for (method, K), count in seeds.items()
-        }
-        found[name] = {key: _facts(by_target) for key, by_target in plan.items()}
-    return found
+    return {name: {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()} for name in PUBLISHED}
 
 
-def _facts(by_target: Mapping[str, Sequence[Adaptation]]) -> dict[str, list[Record]]:
-    found = {target: ADAPTATION.facts(settings) for target, settings in by_target.items()}
-    return {target: records for target, records in found.items() if records}
+def declared() -> dict[Experiment, list[Adaptation]]:
+    """Every run of this study that is published."""
+    every = [p for name in PUBLISHED for by_target in plan(name).values() for part in by_target.values() for p in part]
+    return {ADAPTATION: every}
 
 
 def records(scores: Scores) -> list[Record]:

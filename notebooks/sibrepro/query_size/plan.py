@@ -9,8 +9,8 @@ from pydantic import Field
 
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import shipped
-from sibrepro.few_shot.plan import SEEDS, protocol
-from sibrepro.few_shot.settings import QUERY_SIZE, FewShot
+from sibrepro.few_shot.plan import SEEDS, facts, protocol
+from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot
 from sibrepro.params import Count, NonNegative, Positive, one_or_several, parameters
 
 SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # of the paper's table
@@ -61,14 +61,26 @@ class QuerySizeNotebook:
         return {"features": features, "epochs": self.epochs if features == "images" else 0}
 
 
-def published(dataset: str = "cifar-fs", experiment: Experiment = QUERY_SIZE) -> dict[Key, list[Record]]:
-    """The published runs of `query_size` (or of `RESCALED`): three seeds at n = 15 where there are, else one."""
+def plan(dataset: str) -> dict[Key, list[FewShot]]:
+    """Three seeds at n = 15, the protocol's own number, else one."""
     found = {}
     for backbone in ("conv4-128", "conv4-64"):
         base = protocol(dataset, backbone, **SHORTER.get((dataset, backbone), {}))
         for shots in SHOTS:
             for n in SIZES:
-                plan = [dataclasses.replace(base, shots=shots, queries=n, seed=seed) for seed in SEEDS]
-                if records := experiment.facts(plan):
-                    found[backbone, shots, n] = records
+                seeds = SEEDS if n == base.queries else SEEDS[:1]
+                found[backbone, shots, n] = [
+                    dataclasses.replace(base, shots=shots, queries=n, seed=seed) for seed in seeds
+                ]
     return found
+
+
+def published(dataset: str = "cifar-fs", experiment: Experiment = QUERY_SIZE) -> dict[Key, list[Record]]:
+    """The published runs of `query_size`, or of `RESCALED`."""
+    return facts(experiment, plan(dataset))
+
+
+def declared() -> dict[Experiment, list[FewShot]]:
+    """Every run of this study that is, or is to be, published."""
+    settings = [p for dataset in DATASETS for part in plan(dataset).values() for p in part]
+    return {FEW_SHOT: settings, QUERY_SIZE: settings, RESCALED: settings}

@@ -30,6 +30,7 @@ from sibcore.files import write_atomically
 from sibrepro import paths
 from sibrepro.facts import manifest
 from sibrepro.run.sweep.child import what_failed
+from sibrepro.site.sources import Executed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +122,16 @@ def profile_parameters(name: str, profile: str) -> dict[str, Any]:
     return values
 
 
+def executed() -> dict[str, Executed]:
+    """Notebooks as executed here with the present cells, code and facts, by name; the fullest profile if several."""
+    found = {}
+    for profile in paths.PROFILES:
+        for job in jobs(profile):
+            if job.why() is None:
+                found[job.name] = Executed(job.executed, profile, job.last()["seconds"])
+    return found
+
+
 def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
     """Run what has to run. One notebook's failure does not stop the others."""
     outcomes = []
@@ -150,25 +161,28 @@ def summary(outcomes: list[Outcome]) -> str:
         if outcome.error:
             lines += ["", f"FAILED: {outcome.job.name}", *(f"  {line}" for line in outcome.error.splitlines())]
             lines.append(f"  as executed: {paths.relative(outcome.job.executed)}")
-    lines += ["", *compared(outcomes), f"all of it is under {paths.local()}"]
+    lines += ["", *_compared(outcomes), f"all of it is under {paths.local()}"]
     return "\n".join(lines)
 
 
-def compared(outcomes: list[Outcome]) -> list[str]:
+def disagreements(outcomes: list[Outcome]) -> list[str]:
+    """What was said of each published run that came out otherwise here."""
+    return [compared["text"] for compared in _comparisons(outcomes) if not compared["agrees"]]
+
+
+def _comparisons(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    told = {product["what"]: product.get("compared") for outcome in outcomes for product in outcome.products}
+    return [compared for compared in told.values() if compared]
+
+
+def _compared(outcomes: list[Outcome]) -> list[str]:
     """How the published runs fared that were computed here again."""
-    verdicts = comparisons(outcomes)
+    verdicts = _comparisons(outcomes)
     if not verdicts:
         return []
-    bad = [verdict["text"] for verdict in verdicts.values() if not verdict["agrees"]]
-    largest = max(verdict["deviation"] for verdict in verdicts.values())
-    said = f"recomputed here {len(verdicts)}, agree {len(verdicts) - len(bad)}, largest deviation {largest:.2g}"
-    return [*bad, f"published runs: {said} of what is allowed"]
-
-
-def comparisons(outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
-    """What was said of each published run that was computed here, by id."""
-    told = [product for outcome in outcomes for product in outcome.products if product["kind"] == "run"]
-    return {product["what"]: product["compared"] for product in told if product.get("compared")}
+    agree, largest = sum(v["agrees"] for v in verdicts), max(v["deviation"] for v in verdicts)
+    line = f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
+    return [*disagreements(outcomes), f"published runs: {line}"]
 
 
 def _run(job: Job, force: bool) -> Outcome:

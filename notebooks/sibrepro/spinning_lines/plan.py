@@ -31,3 +31,8 @@ OTHERS = [
 def published() -> list[Record]:
     """Trained SIBs at the paper's settings and at others."""
     return SIB.facts([PAPER, *OTHERS])
+
+
+def declared() -> dict[Experiment, list[SpinningLines]]:
+    """Every run of this study that is published."""
+    return {SIB: [PAPER, *OTHERS], BNN: [PAPER], OPTIMUM: [PAPER]}

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from sibrepro.facts import Record
-from sibrepro.few_shot.plan import SEEDS, protocol
+from sibrepro.facts import Experiment, Record
+from sibrepro.few_shot.plan import SEEDS, facts, protocol
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
 from sibrepro.params import Count, NonNegative, Positive, one_or_several, parameters
 
@@ -54,9 +54,7 @@ class SyntheticGradientsNotebook:
     def experiments(self) -> list[FewShot]:
         """The grid; with K = 0 there is no step and no eta, and inductive SIB is trained on the first shots alone."""
         settings = [
-            dataclasses.replace(
-                self.base, transductive=variant == "SIB", shots=shots, K=K, eta=eta if K else RATE
-            )
+            dataclasses.replace(self.base, transductive=variant == "SIB", shots=shots, K=K, eta=eta if K else RATE)
             for variant in self.variants
             for shots in (self.trained_shots if variant == "SIB" else self.trained_shots[:1])
             for K in self.K
@@ -83,7 +81,7 @@ def key(record: Record) -> Key:
     return variant(record), p["shots"], p["K"], p["eta"]
 
 
-def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key, list[Record]]:
+def grid(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
     """The paper's grid at its protocol; three seeds of SIB at eta = 1e-3, else one."""
     plan: dict[Key, list[FewShot]] = {}
     for kind, shots in (("inductive SIB", 1), ("SIB", 1), ("SIB", 5)):
@@ -91,15 +89,16 @@ def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key
         for K, eta in ((0, RATE), *((K, eta) for K in STEPS for eta in ETAS)):
             seeds = SEEDS if kind == "SIB" and eta == RATE else SEEDS[:1]
             plan[kind, shots, K, eta] = [dataclasses.replace(base, K=K, eta=eta, seed=seed) for seed in seeds]
-    found = {name: FEW_SHOT.facts(settings) for name, settings in plan.items()}
-    return {name: records for name, records in found.items() if records}
+    return plan
+
+
+def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key, list[Record]]:
+    return facts(FEW_SHOT, grid(dataset, backbone))
 
 
 def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, list[Record]]:
     """1-shot runs with K = 3 by eta, with the outer rate tied to it, as the release does."""
-    plan = {eta: protocol(dataset, backbone, K=3, eta=eta, lr=eta) for eta in sorted(ETAS)}
-    found = {eta: FEW_SHOT.facts([p]) for eta, p in plan.items()}
-    return {eta: records for eta, records in found.items() if records}
+    return facts(FEW_SHOT, {eta: [protocol(dataset, backbone, K=3, eta=eta, lr=eta)] for eta in sorted(ETAS)})
 
 
 def looked_into(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
@@ -111,3 +110,17 @@ def looked_into(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[i
 def stages(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> list[Record]:
     """The same of one training with K = 3, stopped at several lengths."""
     return INSIDE.facts([protocol(dataset, backbone, K=3, steps=steps) for steps in STAGES])
+
+
+def declared() -> dict[Experiment, list[FewShot]]:
+    """Every run of this study that is published."""
+    origin = "cifar-fs", "conv4-64"
+    stopped = [protocol(*origin, K=3, steps=steps) for steps in STAGES]
+    return {
+        FEW_SHOT: [
+            *(p for settings in grid(*origin).values() for p in settings),
+            *(protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS),
+            *stopped,
+        ],
+        INSIDE: [*stopped, *(protocol(*origin, K=K) for K in STEPS)],
+    }
