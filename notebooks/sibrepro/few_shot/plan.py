@@ -39,21 +39,21 @@ SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper
 
 # One thing changed in SIB with K = 3 on one shot; one seed each.
 VARIANTS: dict[str, dict[str, Any]] = {
-    "normalise running": {"normalise": "running"},
-    "normalise none": {"normalise": "none"},
+    "running statistics": {"normalise": "running"},
+    "no statistics": {"normalise": "none"},
     "equivariant ξ": {"equivariant": True},
-    f"alpha {ALPHA}": {"alpha": ALPHA},
-    "reduction mean": {"reduction": "mean"},
-    "optimiser paper": {"optimiser": "paper"},
-    "fidelity paper": {"fidelity": "paper"},
+    "trained unbalanced": {"alpha": ALPHA},
+    "1/n": {"reduction": "mean"},
+    "plain SGD": {"optimiser": "paper"},
+    "the paper to the letter": {"fidelity": "paper"},
 }
 # Likewise, of what only images can give.
 IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
-    "views 4": {"features": "images", "views": 4},
-    f"epochs {SHORT}": {"features": "images", "epochs": SHORT},
+    "4 augmented views": {"features": "images", "views": 4},
+    f"{SHORT} epochs of pretraining": {"features": "images", "epochs": SHORT},
 }
-WEAK_START = f"epochs {SHORT}"  # a variant that is trained with K = 0 too, to have its own gain
-REASONS = ("reduction mean", "optimiser paper", "normalise running", "normalise none", "views 4", WEAK_START)
+WEAK_START = f"{SHORT} epochs of pretraining"  # a variant that is trained with K = 0 too, to have its own gain
+REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
     Pretraining(backbone="conv4-64", epochs=SHORT),
