@@ -180,7 +180,7 @@ def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_
             ready.set()
             time.sleep(60)
 
-            EXPERIMENT.run(PARAMS, hang, data={"d": "new"})
+        EXPERIMENT.run(PARAMS, hang, data={"d": "new"})
 
     process = FORK.Process(target=die)
     process.start()
@@ -210,6 +210,46 @@ def test_runs_are_noted_for_whoever_runs_the_notebook(monkeypatch, tmp_path):
 
 
 def test_done_holds_the_hash_of_every_file():
-    folder = EXPERIMENT.run(PARAMS, compute).folder
+    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
     done = json.loads((folder / "done").read_text())
     assert set(done) == {"params.json", "provenance.json", "metrics.json", "arrays.safetensors"}
+
+
+def test_a_finished_run_can_be_read_where_nothing_can_be_written():
+    name = EXPERIMENT.run(PARAMS, compute).id
+    folder = local.folder_of(name)
+    for path in (folder, folder.parent):
+        path.chmod(0o500)
+    try:
+        assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+        assert times_computed() == 1
+    finally:
+        for path in (folder.parent, folder):
+            path.chmod(0o755)
+
+
+@pytest.mark.parametrize("content", ["5", "[]", "null", "{", '{"params.json": 3}'])
+def test_a_senseless_done_is_no_result_and_no_crash(content):
+    name = EXPERIMENT.run(PARAMS, compute).id
+    (local.folder_of(name) / "done").write_text(content)
+    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert times_computed() == 2
+
+
+def test_folders_and_dangling_links_inside_a_run_do_no_harm():
+    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / "nowhere").symlink_to(folder / "not there")
+    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert times_computed() == 1
+
+
+def test_time_spent_before_is_counted():
+    assert EXPERIMENT.run(PARAMS, compute, spent=100.0).provenance["wall_seconds"] >= 100
+
+
+def test_another_version_computes_again():
+    EXPERIMENT.run(PARAMS, compute)
+    newer = Experiment("experiment", dict, version=2)
+    assert newer.run(PARAMS, compute).version == 2
+    assert times_computed() == 2
