@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
 from sibrepro import paths
-
-from sibcore.files import sha256
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PARAMETERS = 'a = 1\neta = 1e-3\nmode = "plain"'
@@ -26,7 +24,7 @@ with open({folder!r} + "/executed", "a") as file:
 RECORD = """
 from sibrepro.facts import manifest
 from sibrepro import paths
-manifest.note("run", paths.results() / "runs" / f"tiny-{a:012x}")
+manifest.note("run", paths.local() / "runs" / f"tiny-{a:012x}")
 """
 
 # The real thing.
@@ -60,13 +58,12 @@ def record_of(a: int) -> None:
     """The run record that `RECORD` names, made beforehand."""
     from sibrepro.facts import runs
 
-    folder = paths.results() / "runs" / f"tiny-{a:012x}"
-    folder.mkdir(parents=True)
-    (folder / "params.json").write_text(json.dumps({"a": a}))
-    (folder / "metrics.json").write_text(json.dumps({"double": 2.0 * a, "curve": [1, 2]}))
-    (folder / "provenance.json").write_text("{}")
-    (folder / runs.ARRAYS).write_bytes(runs.serialize_arrays({}))
-    (folder / runs.DONE).write_text(json.dumps({f.name: sha256(f) for f in folder.iterdir()}))
+    def compute(params: dict) -> tuple[dict, dict]:
+        return {"double": 2.0 * params["a"], "curve": [1, 2]}, {}
+
+    compute.__module__ = "sibrepro.theory.bayes"
+    folder = runs.compute_or_load("tiny", {"a": a}, compute).folder.rename(paths.local() / "runs" / f"tiny-{a:012x}")
+    os.utime(folder / runs.DONE, (2e9, 2e9))  # surely the last
 
 
 def until(condition, seconds: float = 300.0):
