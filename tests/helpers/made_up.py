@@ -18,7 +18,6 @@ def record(
     data: dict[str, str] | None = None,
     version: int = 1,
 ) -> Record:
-    from sibrepro.facts.ids import as_dict
 
     made = {
         "data": data or {},

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import os
 import time
 from pathlib import Path
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_notebook
-
-from sibcore.files import sha256
-from sibrepro import paths
 
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PARAMETERS = 'a = 1\neta = 1e-3\nmode = "plain"'
@@ -25,19 +22,17 @@ with open({folder!r} + "/executed", "a") as file:
 # A run record without importing torch, which takes longer than all the rest of such a notebook.
 RECORD = """
 from sibrepro.facts import manifest
-from sibrepro import paths
-manifest.note("run", paths.results() / "runs" / f"tiny-{a:012x}")
+manifest.note("run", f"tiny-{a:012x}")
 """
 
 # The real thing.
 COMPUTE = """
-from sibrepro.facts import runs
+from sibrepro.facts import Experiment
 def compute(params):
     with open({folder!r} + "/computed", "a") as file:
         file.write(f"{params['a']}\\n")
     return {"double": 2.0 * params["a"]}, {}
-compute.__module__ = "sibrepro.theory.bayes"
-record = runs.compute_or_load("tiny", {"a": a}, compute)
+record = Experiment("tiny", dict).run({"a": a}, compute)
 """
 
 
@@ -58,15 +53,14 @@ def executed(folder: Path) -> list[str]:
 
 def record_of(a: int) -> None:
     """The run record that `RECORD` names, made beforehand."""
-    from sibrepro.facts import runs
+    from sibrepro.facts import Experiment, local
 
-    folder = paths.results() / "runs" / f"tiny-{a:012x}"
-    folder.mkdir(parents=True)
-    (folder / "params.json").write_text(json.dumps({"a": a}))
-    (folder / "metrics.json").write_text(json.dumps({"double": 2.0 * a, "curve": [1, 2]}))
-    (folder / "provenance.json").write_text("{}")
-    (folder / runs.ARRAYS).write_bytes(runs.serialize_arrays({}))
-    (folder / runs.DONE).write_text(json.dumps({f.name: sha256(f) for f in folder.iterdir()}))
+    def compute(params: dict) -> tuple[dict, dict]:
+        return {"double": 2.0 * params["a"], "curve": [1, 2]}, {}
+
+    name = Experiment("tiny", dict).run({"a": a}, compute).id
+    folder = local.folder_of(name).rename(local.folder_of(f"tiny-{a:012x}"))
+    os.utime(folder / local.DONE, (2e9, 2e9))  # surely the last
 
 
 def until(condition, seconds: float = 300.0):

@@ -14,7 +14,12 @@ from sibrepro.few_shot.literature import LITERATURE
 from sibrepro.few_shot.plan import ORIGINS, REASONS, WEAK_START, Results, gain, published, queries, sib_score
 from sibrepro.statistics import Score, metric, paired, right
 
-BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")  # variants tried on unbalanced queries
+BALANCE = (
+    "running statistics",
+    "no statistics",
+    "equivariant ξ",
+    "trained unbalanced",
+)  # variants tried on unbalanced queries
 
 
 def table_rows() -> pd.DataFrame:

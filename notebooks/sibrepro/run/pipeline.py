@@ -15,21 +15,17 @@ import hashlib
 import json
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import papermill
 import yaml
-from papermill.engines import NBClientEngine, papermill_engines
 
 import sibcore
 from sibcore.files import write_atomically
 from sibrepro import paths
-from sibrepro.facts import manifest
-from sibrepro.run.sweep.child import what_failed
+from sibrepro.run.execute import execute
 from sibrepro.site.sources import Executed
 
 
@@ -188,52 +184,28 @@ def _compared(outcomes: list[Outcome]) -> list[str]:
 def _run(job: Job, force: bool) -> Outcome:
     job.executed.parent.mkdir(parents=True, exist_ok=True)
     job.state.unlink(missing_ok=True)
-    told = job.executed.with_suffix(".manifest")
-    told.unlink(missing_ok=True)
-    fingerprint, started, error = job.fingerprint(), time.perf_counter(), None
+    fingerprint = job.fingerprint()
     asked = {"SIB_RECOMPUTE": "1" if job.profile == "quick" else "", "SIB_FORCE": "1" if force else ""}
-    try:
-        with environment(SIB_MANIFEST=str(told), **asked):  # the kernel inherits it
-            papermill.execute_notebook(
-                job.notebook,
-                job.executed,
-                parameters=job.parameters,
-                engine_name=LiveEngine.NAME,
-                kernel_name="python3",
-                progress_bar=False,
-                stdout_file=_Indented(sys.stdout),
-                stderr_file=_Indented(sys.stderr),
-            )
-    except Exception as failure:  # a cell, a dead or missing kernel, a full disk: the others still get their turn
-        error = what_failed(failure)
-    seconds = round(time.perf_counter() - started, 1)
-    products = list({(line["kind"], line["what"]): line for line in manifest.read(told)}.values())
-    told.unlink(missing_ok=True)
-    if error is None:
-        state = {"fingerprint": fingerprint, "seconds": seconds, "products": products}
+    done = execute(
+        job.notebook,
+        job.executed,
+        job.parameters,
+        asked,
+        on_cell_start=_say_cell,
+        stdout_file=_Indented(sys.stdout),
+        stderr_file=_Indented(sys.stderr),
+    )
+    products = list({(line["kind"], line["what"]): line for line in done.told}.values())
+    if done.error is None:
+        state = {"fingerprint": fingerprint, "seconds": done.seconds, "products": products}
         write_atomically(job.state, json.dumps(state, indent=1).encode())
-    return Outcome(job, "FAILED" if error else "done", seconds, products, error)
+    return Outcome(job, "FAILED" if done.error else "done", done.seconds, products, done.error)
 
 
-class LiveEngine(NBClientEngine):
-    """papermill's engine, saying which cell it is at: a line each, as readable in a log file as in a terminal."""
-
-    NAME = "sibcore-live"
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
-        total, start = len(nb_man.nb.cells), nb_man.cell_start
-
-        def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
-            if cell.cell_type == "code" and cell_index is not None:
-                _say(f"  cell {cell_index + 1}/{total}: {_title(cell.source)}")
-            start(cell, cell_index, **more)
-
-        nb_man.cell_start = cell_start
-        return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
-
-
-papermill_engines.register(LiveEngine.NAME, LiveEngine)
+def _say_cell(cell: Any, cell_index: int) -> None:
+    """Which cell it is at: a line each, as readable in a log file as in a terminal."""
+    if cell.cell_type == "code":
+        _say(f"  cell {cell_index + 1}: {_title(cell.source)}")
 
 
 class _Indented:

@@ -7,19 +7,16 @@ import subprocess
 import sys
 import threading
 
+import distributed
 import pandas as pd
 import pytest
 import tiny_notebooks as tiny
 
 from sibrepro import __main__, paths
-from sibrepro.facts import runs
-from sibrepro.run.sweep import cluster, grid
-from sibrepro.run.sweep.attempt import Limits
-from sibrepro.run.sweep.point import Point, read_result
-
-distributed = pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
-LIMITS = Limits(threads=1, timeout=120)
-
+from sibrepro.facts import local
+from sibrepro.run.notebook_files import Notebook
+from sibrepro.run.sweep import run
+from sibrepro.run.sweep.point import Point, read, work
 
 WAIT = """
 from pathlib import Path
@@ -57,41 +54,37 @@ def test_a_killed_worker_s_point_is_executed_by_another_and_no_row_is_missing(wo
     killer.start()
     assert __main__.main(["sweep", str(notebook), "-g", "a=1:4", "--dask", address]) == 0
     killer.join()
-    rows = pd.read_csv(paths.results() / "sweeps" / "tiny" / "table.csv")
+    rows = pd.read_csv(paths.local() / "sweeps" / "tiny" / "table.csv")
     assert sorted(zip(rows["a"], rows["double"], strict=True)) == [(1, 2.0), (2, 4.0), (3, 6.0)]
     times = tiny.executed(tmp_path)
     assert set(times) == {"1", "2", "3"}
     assert len(times) == 4, "the killed worker's point was started twice, no other"
-    assert "done 3/3, running 0, failed 0" in capfd.readouterr().out
-
-
-def order(tmp_path, output, mark) -> cluster.Order:
-    notebook = grid.Notebook.read(tiny.write(tmp_path, tiny.RECORD))
-    return cluster.Order(Point("tiny", notebook, {"a": 3}, ("a",)), str(output), str(mark), 1, LIMITS, True)
+    assert capfd.readouterr().out.count("\ndone     a=") == 3
 
 
 def test_files_of_a_worker_that_does_not_share_the_folder_come_back_through_the_scheduler(tmp_path, monkeypatch):
-    client, worker = tmp_path / "client", tmp_path / "worker"
-    monkeypatch.setenv("SIB_OUTPUT", str(worker))
+    here, there = tmp_path / "here", tmp_path / "there"
+    monkeypatch.setenv("SIB_OUTPUT", str(there))
     tiny.record_of(3)
-    asked = order(tmp_path, client, client / "no such mark")
-    result, contents = cluster.execute_here(asked, LIMITS)
+    point = Point("tiny", Notebook.read(tiny.write(tmp_path, tiny.RECORD)), {"a": 3}, ("a",))
+    with distributed.Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        future = client.submit(work, point, str(here), "no such mark", slots=1)
+        _, files = future.result()
+        shutil.rmtree(there)
+        monkeypatch.setenv("SIB_OUTPUT", str(here))
+        written = []
+        write = run.write_atomically
+        monkeypatch.setattr(run, "write_atomically", lambda path, text: (written.append(path), write(path, text)))
+        result = run.collect(future, point)
+        received = len(written)
+        run.collect(future, point)
+    assert len(files) == received
     assert result.metrics == {"double": 6.0}
-    shutil.rmtree(worker)
-
-    monkeypatch.setenv("SIB_OUTPUT", str(client))
-    written = []
-    write = cluster.write_atomically
-    monkeypatch.setattr(cluster, "write_atomically", lambda path, content: (written.append(path), write(path, content)))
-    cluster.receive(contents, client)
-    files = asked.point.files(client)
-    assert read_result(files.result) == result
-    assert files.executed.is_file()
-    assert runs.load(client / "results" / "runs" / result.runs[0]).metrics["double"] == 6.0
-    assert written[-1] == files.result, "what makes the point count comes last"
-    assert written[-2].name == runs.DONE, "and what makes the run count after its files"
-    cluster.receive(contents, client)
-    assert runs.DONE not in {path.name for path in written[len(contents) :]}, "a run that is here stays"
+    assert read(point.file(".ipynb")) == result
+    assert local.read(here / "runs" / result.runs[0]).metrics["double"] == 6.0
+    assert written[received - 1] == point.file(".ipynb"), "what makes the point count comes last"
+    assert [path.name for path in written if path.parent.parent.name == "runs"][-1] == local.DONE, "so in a run"
+    assert all("runs" not in path.parts for path in written[received:]), "a run that is here stays"
 
 
 def test_a_scheduler_that_does_not_answer_is_an_error_that_says_so(tmp_path, capsys, monkeypatch):
@@ -104,5 +97,5 @@ def test_a_scheduler_that_does_not_answer_is_an_error_that_says_so(tmp_path, cap
 
 def test_threads_are_shared_by_the_workers_of_one_machine():
     addresses = {"tcp://10.0.0.1:1": 1, "tcp://10.0.0.1:2": 2, "tcp://10.0.0.2:1": 1}
-    assert cluster._slots(addresses) == 3
-    assert cluster._slots({}) == 1
+    assert run.slots(addresses) == 3
+    assert run.slots({}) == 1
