@@ -12,7 +12,10 @@ import io
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from sibcore.datasets.base import Files, ImageSet, Index, cached, check_counts, decode, few, find_source
+from sibcore.datasets.archive import Files
+from sibcore.datasets.base import ImageSet, Index, check_counts, few, find_source
+from sibcore.datasets.cache import cached
+from sibcore.datasets.pictures import decode
 
 NAME = "mini-imagenet"
 SIZE = 84
@@ -59,7 +62,7 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
     check_counts(NAME, files.path, labels, CLASSES, IMAGES_PER_CLASS, HELP)
 
     def build(out: Path) -> Index:
-        decode(files, [name for _, name in rows], out, SIZE).flush()
+        decode(files, [name for _, name in rows], out, SIZE)
         return Index(labels=[CLASSES.index(label) for label in labels], classes=CLASSES, splits=SPLITS)
 
     return cached(NAME, files.key(), build, cache)
