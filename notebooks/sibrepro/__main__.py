@@ -52,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="FOLDER",
         help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
     )
+    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
     get.set_defaults(call=_data_get)
 
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
@@ -162,7 +163,7 @@ def _data_list(options: argparse.Namespace) -> int:
 def _data_get(options: argparse.Namespace) -> int:
     from sibcore.datasets import download
 
-    print(f"{options.name} is in {download.get(options.name, options.to)}")
+    print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
     return 0
 
 

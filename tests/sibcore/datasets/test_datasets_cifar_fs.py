@@ -11,7 +11,8 @@ import pytest
 from tiny_images import png
 
 from sibcore import datasets
-from sibcore.datasets import base, cifar_fs
+from sibcore.datasets import cifar_fs
+from sibcore.datasets import pictures as decoding
 from sibcore.vision._torchvision import torchvision
 
 PER_CLASS = 3
@@ -101,7 +102,7 @@ def test_zip_folder_and_torchvision_give_the_same_content(archive, pictures, tmp
 
 def test_the_second_load_decodes_nothing(archive, tmp_path, monkeypatch):
     first = cifar_fs.load(archive, cache=tmp_path)
-    monkeypatch.setattr(base, "decode_one", None)
+    monkeypatch.setattr(decoding, "decode_one", None)
     assert cifar_fs.load(archive, cache=tmp_path).sha256 == first.sha256
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import http.server
@@ -7,6 +8,7 @@ import io
 import pickle
 import tarfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from tiny_images import plain, png, write_zip
 
 from sibcore import datasets
-from sibcore.datasets import cifar_fs, download, pacs
+from sibcore.datasets import cifar_fs, download, limits, mini_imagenet, pacs
 from sibcore.vision._torchvision import torchvision
 from sibrepro.__main__ import main
 
@@ -33,9 +35,18 @@ class Server:
     ranges: bool = True
     chunked: bool = False
     status: int = 200
+    drip: str = ""  # what comes byte by byte: "body", "header" or "chunk"
+    moves: str = ""  # where the page says that it has gone
     cuts: list[int] = dataclasses.field(default_factory=list)  # bytes after which the next connections break
     url: str = ""
     asked: list[str | None] = dataclasses.field(default_factory=list)
+
+
+DRIPS = {  # what comes at once, what slowly
+    "body": (b"Content-Length: 5000\r\n\r\n", bytes(2000)),
+    "header": (b"", b"X: " + b"y" * 2000),
+    "chunk": (b"Transfer-Encoding: chunked\r\n\r\n", b"1;" + b"y" * 2000),
+}
 
 
 @contextmanager
@@ -55,7 +66,11 @@ def serve(**options):
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
+            if server.drip:
+                return self.send_slowly(*DRIPS[server.drip])
             self.send_response(206 if start and server.status == 200 else server.status)
+            if server.moves:
+                self.send_header("Location", server.moves)
             body = server.content[start:]
             length = ("Transfer-Encoding", "chunked") if server.chunked else ("Content-Length", str(len(body)))
             self.send_header(*length)
@@ -66,6 +81,14 @@ def serve(**options):
                 sent = b"%x\r\n%s\r\n" % (len(sent), sent) + (b"0\r\n\r\n" if cut is None else b"")
             self.wfile.write(sent)
             self.close_connection = True
+
+        def send_slowly(self, at_once: bytes, slowly: bytes) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + at_once)
+            self.close_connection = True
+            with contextlib.suppress(OSError):  # the client has gone
+                for byte in slowly:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.02)
 
         def log_message(self, *_):
             pass
@@ -203,6 +226,49 @@ def test_two_at_once_fetch_it_once(tmp_path):
     assert len(server.asked) == 1
 
 
+@pytest.mark.parametrize("what", sorted(DRIPS))
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(what, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "PACE_SECONDS", 0.3)
+    start = time.monotonic()
+    with serve(drip=what) as server, pytest.raises(ConnectionError, match=r"only \d+ bytes came in 0 seconds"):
+        download.fetch(server.url, tmp_path / "a.bin", is_content)
+    assert time.monotonic() - start < 5  # all would take 40 seconds
+    assert len(server.asked) == 1
+
+
+def test_a_download_may_take_long_at_a_fair_pace(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "PACE_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "PACE", 10)
+    monkeypatch.setitem(DRIPS, "body", (b"Content-Length: 40\r\n\r\n", bytes(40)))
+    with serve(drip="body") as server:
+        path = download.fetch(server.url, tmp_path / "a.bin", lambda _: None)
+    assert path.read_bytes() == bytes(40)
+
+
+@pytest.mark.parametrize("moves", ["/file", "/elsewhere", "file:///etc/hostname"])
+def test_a_page_that_moves_in_circles_or_to_a_file_is_an_error_on_one_line(moves, tmp_path):
+    with serve(status=302, moves=moves) as server, pytest.raises(ConnectionError, match="could not fetch") as error:
+        download.fetch(server.url, tmp_path / "a.bin", is_content)
+    assert "\n" not in str(error.value)
+    assert len(server.asked) < 20
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_more_than_any_data_set_has_is_not_downloaded(chunked, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "DOWNLOAD_BYTES", 4999)
+    with serve(chunked=chunked) as server, pytest.raises(ValueError, match="more than 4999 bytes"):
+        download.fetch(server.url, tmp_path / "a.bin", is_content)
+    assert files(tmp_path) == []
+
+
+def test_a_server_that_breaks_off_after_every_byte_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTIONS", 10)
+    with serve(cuts=[1] * 99) as server, pytest.raises(ConnectionError, match="broke after 10 bytes"):
+        download.fetch(server.url, tmp_path / "a.bin", is_content)
+    assert len(server.asked) == 10
+
+
 def test_md5_tells_a_changed_file(tmp_path):
     (tmp_path / "a").write_bytes(CONTENT)
     download.check_md5(tmp_path / "a", hashlib.md5(CONTENT).hexdigest())
@@ -238,6 +304,57 @@ def test_pacs_is_fetched_checked_and_found_again(damage, tmp_path, monkeypatch, 
         assert code == 0
         assert str(tmp_path / "cache" / "pacs.zip") in capsys.readouterr().out
         assert datasets.load("pacs", size=8).images.shape == (28, 8, 8, 3)
+
+
+def tiny_mini_imagenet_archive(path: Path) -> tuple[bytes, str]:
+    """An archive as GitHub packs it, with a picture of each class in train and in val, and the hash of its listing."""
+    names = [f"{label}/{label}{n}.png" for label in mini_imagenet.CLASSES for n in range(2)]
+    pictures = {name: png(plain(number)) for number, name in enumerate(names)}
+    write_zip(path, {f"repo-123/{'train' if n[-5] == '0' else 'val'}/{n}": c for n, c in pictures.items()})
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in pictures.items()]
+    return path.read_bytes(), hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("fault", ["", "other pictures", "too few", "cut short"])
+@pytest.mark.filterwarnings("ignore:.*not the known pixels")
+def test_mini_imagenet_is_fetched_checked_and_found_again(fault, tmp_path, monkeypatch, capsys):
+    content, listing = tiny_mini_imagenet_archive(tmp_path / "server.zip")
+    monkeypatch.setattr(mini_imagenet, "IMAGES_PER_CLASS", 2 if fault != "too few" else 3)
+    monkeypatch.setattr(mini_imagenet, "LISTING", listing if fault != "other pictures" else listing[::-1])
+    monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SIB_DATA", raising=False)
+    with serve(content=content if fault != "cut short" else content[:-500], cuts=[999]) as server:
+        monkeypatch.setattr(mini_imagenet, "URL", server.url)
+        code = main(["data", "get", "mini-imagenet", "--accept-terms"])
+    assert server.asked == [None, "bytes=999-"]
+    if fault:
+        assert code == 2
+        assert "did not give the published file" in capsys.readouterr().err
+        assert files(tmp_path / "cache") == []
+    else:
+        assert code == 0
+        assert str(tmp_path / "cache" / "mini-imagenet.zip") in capsys.readouterr().out
+        assert datasets.load("mini-imagenet").images.shape == (200, 84, 84, 3)
+
+
+def test_mini_imagenet_is_fetched_only_for_those_who_accept_the_terms(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
+    with serve() as server:
+        monkeypatch.setattr(mini_imagenet, "URL", server.url)
+        assert main(["data", "get", "mini-imagenet"]) == 2
+    assert server.asked == []
+    text = capsys.readouterr().err
+    for word in (
+        "non-commercial research and education",
+        "https://image-net.org/download",
+        "--accept-terms",
+        "SIB_DATA",
+    ):
+        assert word in text
+
+
+def test_the_archive_of_mini_imagenet_is_that_of_one_commit():
+    assert mini_imagenet.URL.endswith("/557ebcae0db23651f9370f54a5f31b1f0fd4064d.zip")
 
 
 def tiny_cifar100_archive(monkeypatch) -> bytes:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import os
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tiny_images import plain, png, write_files, write_zip
@@ -8,6 +12,8 @@ from sibcore import datasets
 from sibcore.datasets import mini_imagenet
 
 PER_CLASS = 2
+REAL = Path(os.environ.get("SIB_DATA", "/nowhere")) / "mini-imagenet"
+pytestmark = pytest.mark.filterwarnings("ignore:.*not the known pixels")
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +99,34 @@ def test_what_is_wrong_is_named(files, message, tmp_path):
         mini_imagenet.load(write_files(tmp_path / "data", files()), cache=tmp_path / "cache")
 
 
-def test_missing_data_is_an_error_that_says_how_to_get_it_by_hand(tmp_path, monkeypatch):
+def test_the_folders_train_and_val_of_the_published_archive_are_merged_and_split_by_class(tmp_path):
+    files = {f"repo-557e/{['train', 'val'][n % PER_CLASS]}/{name}": c for n, (name, c) in enumerate(by_class().items())}
+    archive = mini_imagenet.load(write_zip(tmp_path / "a.zip", files | {"repo-557e/.gitattributes": b""}), tmp_path)
+    assert archive.sha256 == mini_imagenet.load(write_files(tmp_path / "b", by_class()), cache=tmp_path).sha256
+    assert len(archive.rows("test")) == 20 * PER_CLASS
+
+
+def test_other_pixels_than_the_known_are_a_warning_that_names_both_and_says_why(tmp_path, monkeypatch):
+    folder = write_files(tmp_path / "data", by_class())
+    with pytest.warns(
+        UserWarning, match=r"not the known pixels \(sha256 \w+, known is 25298243.*encoded in another way"
+    ):
+        data = mini_imagenet.load(folder, cache=tmp_path)
+    monkeypatch.setattr(mini_imagenet, "SHA256", data.sha256)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mini_imagenet.load(folder, cache=tmp_path)
+
+
+def test_missing_data_is_an_error_that_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_DATA", str(tmp_path))
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(FileNotFoundError, match=r"image-net\.org.*train\.csv.*SIB_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"sib data get mini-imagenet --accept-terms.*source.*SIB_DATA"):
         datasets.load("mini-imagenet")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="SIB_DATA does not hold mini-imagenet")
+def test_the_real_pictures_are_the_published_ones(monkeypatch):
+    monkeypatch.undo()
+    mini_imagenet.check_listing(REAL)

@@ -11,7 +11,7 @@ from tiny_images import plain, png, write_files, write_zip
 
 from sibcore import datasets
 from sibcore.datasets import pacs
-from sibcore.datasets.base import Files
+from sibcore.datasets.archive import Files
 
 REAL = Path(os.environ.get("SIB_DATA", "/nowhere")) / "pacs.zip"
 TINY_COUNTS = {domain: (1 + number,) * 7 for number, domain in enumerate(pacs.DOMAINS)}
