@@ -90,7 +90,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     A cell is the paper's, then **ours** and the verdict. Of methods other than SIB the paper's number stands alone; a
     number of SIB that is not measured says so, and the column "to measure" has the command that measures it.
     """
-    columns = [f"{DATASETS[dataset]} {shots}-shot" for dataset, shots in paper.FEW_SHOT_COLUMNS]
+    columns = [f"{DATASETS[dataset]} {shots}-shot" for dataset in DATASETS for shots in (1, 5)]
     rows: dict[tuple, dict[str, str]] = {}
     for number in table.itertuples():
         row = rows.setdefault((_label(number), number.backbone, number.transductive), {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from sibcore.baselines import BASELINES
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro import paper
 
@@ -107,3 +108,9 @@ def test_the_setup_names_what_few_shot_needs_to_know():
     assert facts["tasks per batch"] == "8"
     assert facts.index.is_unique
     assert paper.given().loc["meta-testing"].tolist() == [True, True, False]
+
+
+def test_what_other_publications_print_is_of_known_methods_and_rises_with_the_shots():
+    rows = paper.literature()
+    assert set(rows["method"]) <= set(BASELINES)
+    assert ((rows["one_shot"] > 20) & (rows["one_shot"] < rows["five_shot"]) & (rows["five_shot"] < 100)).all()

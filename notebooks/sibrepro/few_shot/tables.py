@@ -10,7 +10,6 @@ import pandas as pd
 from sibcore.baselines import BASELINES
 from sibrepro import paper
 from sibrepro.facts import Record
-from sibrepro.few_shot.literature import LITERATURE
 from sibrepro.few_shot.plan import ORIGINS, REASONS, WEAK_START, Results, gain, published, queries, sib_score
 from sibrepro.statistics import Score, metric, paired, right
 
@@ -117,20 +116,23 @@ def balance_scores(results: Results, K: int = 3) -> pd.DataFrame:
 
 def literature_table(results: Results) -> pd.DataFrame:
     """Our rivals, 1- and 5-shot, beside what publications print for the same method."""
-    rows = []
-    for name, cls in BASELINES.items():
-        ours = [
-            metric(results.rivals[name, shots], "balanced") if (name, shots) in results.rivals else ""
-            for shots in (1, 5)
-        ]
-        row = {"method": cls.title, "ours, 1-shot": str(ours[0]), "ours, 5-shot": str(ours[1])}
-        for printed in LITERATURE.get(name, ()):
-            numbers = f"{printed.one_shot} / {printed.five_shot}"
-            rows.append(row | {"printed, 1 / 5 shots": numbers, "on": printed.dataset, "network": printed.backbone})
-            rows[-1]["read in"] = printed.source
-        if name not in LITERATURE:
-            rows.append(row)
-    return pd.DataFrame(rows).fillna("").set_index("method")
+    ours = {
+        name: {
+            "title": cls.title,
+            **{
+                f"ours, {shots}-shot": str(metric(results.rivals[name, shots], "balanced"))
+                for shots in (1, 5)
+                if (name, shots) in results.rivals
+            },
+        }
+        for name, cls in BASELINES.items()
+    }
+    printed = paper.literature()
+    printed["printed, 1 / 5 shots"] = printed["one_shot"].astype(str) + " / " + printed["five_shot"].astype(str)
+    both = pd.DataFrame(ours).T.join(printed.set_index("method"), how="left").set_index("title").rename_axis("method")
+    both = both.rename(columns={"dataset": "on", "backbone": "network", "source": "read in"}).fillna("")
+    shown = [name for name in ("ours, 1-shot", "ours, 5-shot") if name in both]
+    return both[[*shown, "printed, 1 / 5 shots", "on", "network", "read in"]]
 
 
 def order_table(results: Results) -> pd.DataFrame:
