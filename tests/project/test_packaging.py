@@ -16,7 +16,7 @@ from sibrepro import paths
 
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; newer versions check the same files")
 
-ROOT = paths.PACKAGE.parent
+ROOT = paths.PACKAGE.parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
 LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
