@@ -7,6 +7,7 @@ and a verdict. Accuracies are in percent. What has no counterpart stays, with a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ import pandas as pd
 from sibcore.files import write_atomically
 from sibrepro import paper, paths
 from sibrepro.facts import manifest
-from sibrepro.table_text import MISSING, latex, markdown
 
 if TYPE_CHECKING:
     from sibrepro.facts import Record
@@ -38,6 +38,9 @@ TYPES = {
     "transductive": "boolean",
 }
 DATASETS = {"mini-imagenet": "mini-ImageNet", "cifar-fs": "CIFAR-FS"}
+MISSING = "–"
+# what pandas does not escape
+LATEX = {"±": r"$\pm$", "×": r"$\times$", "η": r"$\eta$", "ξ": r"$\xi$", "α": r"$\alpha$", MISSING: "--"}
 
 
 def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, ours_ci95: float | None) -> str:
@@ -111,6 +114,35 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown)
 
 
+def readable(value: Any) -> str:
+    """A cell for reading: numbers rounded to two decimals, or to three digits where that would leave none."""
+    if pd.isna(value):
+        return MISSING
+    if pd.api.types.is_bool(value):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
+    return " ".join(str(value).split())
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """The table in GitHub's Markdown, without its index; a cell may hold `**bold**`."""
+    cells = _readable(table).map(lambda text: text.replace("|", r"\|"))
+    sides = ["right" if right else "left" for right in _numbers(table)]
+    text = cells.to_markdown(index=False, disable_numparse=True, colalign=sides)
+    return re.sub(" +", " ", text) + "\n"  # not padded: a new row changes no other
+
+
+def latex(table: pd.DataFrame) -> str:
+    """The table as a `tabular` with the rules of the package booktabs, without its index; `**bold**` is bold."""
+    sides = "".join("r" if right else "l" for right in _numbers(table))
+    text = _readable(table).to_latex(index=False, escape=True, column_format=sides)
+    text = text.replace("--", "-{}-{}")  # not a dash
+    for sign, code in LATEX.items():
+        text = text.replace(sign, code)
+    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text)
+
+
 def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
     """Write `<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
     runs = ", ".join(record.id for record in records)
@@ -126,6 +158,16 @@ def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
         manifest.note("table", paths.relative(path), runs=runs)
         files.append(path)
     return files
+
+
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    return table.astype(object).map(readable)
+
+
+def _numbers(table: pd.DataFrame) -> list[bool]:
+    """Which columns are numbers, to be aligned at the right."""
+    kinds = pd.api.types
+    return [kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind) for kind in table.dtypes]
 
 
 def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], details: list[str]) -> pd.DataFrame:

@@ -1,10 +1,12 @@
-"""Small Gaussian tasks of unit features for the tests of the baselines."""
+"""Small Gaussian tasks of unit features for the tests of the baselines, and a training that is stopped."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
+from sibcore.episodes import EpisodeSampler
 from sibcore.sib import unit
 
 
@@ -28,3 +30,19 @@ def tasks(
         points = centres.gather(1, labels.unsqueeze(-1).expand(-1, -1, dim)) + spread * noise
         parts += [unit(points.relu()).to(dtype), labels]
     return tuple(parts)
+
+
+def stop_in_step(step: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Interrupt the first meta-training that comes to this step; returns the steps at which tasks begin to be drawn."""
+    begun, stopped, batches = [], [], EpisodeSampler.batches
+
+    def until_the_step(self, first, last, *arguments):
+        begun.append(first)
+        for place, tasks in enumerate(batches(self, first, last, *arguments), first):
+            if place == step and not stopped:
+                stopped.append(place)
+                raise KeyboardInterrupt
+            yield tasks
+
+    monkeypatch.setattr(EpisodeSampler, "batches", until_the_step)
+    return begun

@@ -36,7 +36,7 @@ return {
 @pytest.fixture
 def notebook(tmp_path):
     """Notebook 02 up to Figure 3, without its outputs, for a training of a moment."""
-    content = nbformat.read(paths.PACKAGE.parent / "notebooks" / NOTEBOOK, as_version=4)
+    content = nbformat.read(paths.PACKAGE.parents[1] / "notebooks" / NOTEBOOK, as_version=4)
     figure = next(i for i, cell in enumerate(content.cells) if "02_figure_3" in cell.source)
     content.cells = content.cells[: figure + 1]
     for cell in content.cells:

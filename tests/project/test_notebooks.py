@@ -14,7 +14,7 @@ import yaml
 from sibrepro import paths
 from sibrepro.run import notebook_files
 
-FOLDER = paths.PACKAGE.parent / "notebooks"
+FOLDER = paths.PACKAGE.parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -83,7 +83,7 @@ def test_metadata_is_scrubbed(path, tmp_path):
 @each_notebook
 def test_no_output_names_a_folder_of_one_machine(path):
     text = path.read_text()
-    assert str(paths.PACKAGE.parent) not in text
+    assert str(paths.PACKAGE.parents[1]) not in text
     assert "/home/" not in text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from sibrepro import paths
 
-SCRIPT = paths.PACKAGE.parent / "run_all.sh"
+SCRIPT = paths.PACKAGE.parents[1] / "run_all.sh"
 
 
 def run(*arguments, **environment):

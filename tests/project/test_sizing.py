@@ -10,7 +10,7 @@ from torch import nn
 
 from sibrepro import paths
 
-sys.path.insert(0, str(paths.PACKAGE.parent / "benchmarks"))
+sys.path.insert(0, str(paths.PACKAGE.parents[1] / "benchmarks"))
 import sizing
 
 

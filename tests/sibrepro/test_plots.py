@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import matplotlib.pyplot as plt
 from PIL import Image
-from sibrepro.facts.runs import Record
 
 from sibrepro import paths, plots
-from sibrepro.facts import manifest
+from sibrepro.facts import Record, manifest
 
 
 def draw():
@@ -17,12 +16,12 @@ def draw():
 
 def test_a_figure_is_kept_as_png_and_pdf_with_the_runs_it_shows(monkeypatch, tmp_path):
     monkeypatch.setenv("SIB_MANIFEST", str(tmp_path / "manifest"))
-    record = Record(tmp_path / "toy-123", {}, {}, {}, {})
+    record = Record("toy-123", 1, {}, {}, {}, {}, None)
     png, pdf = plots.save(draw(), "plot", record)
     assert (png, pdf) == (paths.figures() / "plot.png", paths.figures() / "plot.pdf")
     assert Image.open(png).text["Source"] == "toy-123"
     assert b"toy-123" in pdf.read_bytes()
-    assert [line["path"] for line in manifest.read(tmp_path / "manifest")] == ["figures/plot.png", "figures/plot.pdf"]
+    assert [line["what"] for line in manifest.read(tmp_path / "manifest")] == ["figures/plot.png", "figures/plot.pdf"]
 
 
 def test_the_same_figure_gives_the_same_bytes():

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sibrepro.facts.runs import Record
 
 from sibrepro import paper, paths, tables
-from sibrepro.facts import manifest
+from sibrepro.facts import Record, manifest
 
 NAN = float("nan")
 SETTINGS = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots"]
-NUMBERS = ["paper", "paper_ci95", "ours", "ours_ci95", "episodes", "seeds", "profile", "run", "verdict"]
+NUMBERS = ["paper", "paper_ci95", "ours", "ours_ci95", "episodes", "seeds", "run", "verdict"]
 
 
 def run(**changes: object) -> dict[str, object]:
@@ -30,7 +30,6 @@ def run(**changes: object) -> dict[str, object]:
         "ours_ci95": 0.3946,
         "episodes": 5000,
         "seeds": 1,
-        "profile": "paper",
         "run": "few_shot-1",
     }
     return base | changes
@@ -170,8 +169,8 @@ def test_the_wide_table_shows_paper_ours_and_verdict_and_how_to_measure_the_rest
 
 
 def test_the_wide_table_refuses_two_numbers_for_one_cell():
-    table = tables.few_shot(pd.DataFrame([run(), run(profile="cpu", run="few_shot-2")]))
-    with pytest.raises(ValueError, match=r"few_shot-2.*one profile"):
+    table = tables.few_shot(pd.DataFrame([run(), run(run="few_shot-2")]))
+    with pytest.raises(ValueError, match=r"few_shot-2.*name the methods apart"):
         tables.wide(table)
 
 
@@ -227,8 +226,8 @@ def test_the_table_of_query_sizes_is_matched_on_its_data_set_too():
 def test_a_table_is_written_exactly_as_csv_and_for_reading_and_noted(monkeypatch, tmp_path):
     monkeypatch.setenv("SIB_MANIFEST", str(tmp_path / "manifest"))
     table = tables.few_shot(pd.DataFrame([run(ours=200 / 3)]))
-    files = tables.write(table, "table_1", Record(tmp_path / "few_shot-1", {}, {}, {}, {}))
-    assert files == [paths.results() / "tables" / f"table_1.{kind}" for kind in ("csv", "md", "tex")]
+    files = tables.write(table, "table_1", Record("few_shot-1", 1, {}, {}, {}, {}, None))
+    assert files == [paths.local() / "tables" / f"table_1.{kind}" for kind in ("csv", "md", "tex")]
     header, *rows = csv.reader(io.StringIO(files[0].read_text(encoding="utf-8")))
     assert header == table.columns.tolist()
     for row, numbers in zip(rows, table.itertuples(index=False), strict=True):
@@ -242,5 +241,88 @@ def test_a_table_is_written_exactly_as_csv_and_for_reading_and_noted(monkeypatch
     assert r"few\_shot-1" in latex
     assert "few_shot-1" in latex.splitlines()[0]
     notes = manifest.read(tmp_path / "manifest")
-    assert [note["path"] for note in notes] == [f"results/tables/table_1.{kind}" for kind in ("csv", "md", "tex")]
+    assert [note["what"] for note in notes] == [f"tables/table_1.{kind}" for kind in ("csv", "md", "tex")]
     assert {(note["kind"], note["runs"]) for note in notes} == {("table", "few_shot-1")}
+
+
+def body(table: pd.DataFrame) -> list[list[str]]:
+    """The cells of the Markdown table's rows."""
+    lines = tables.markdown(table).splitlines()[2:]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line[1:-1])] for line in lines]
+
+
+def test_a_markdown_table_has_a_header_a_rule_and_rows_and_no_padding():
+    table = pd.DataFrame({"method": ["a", "bb"], "K": pd.array([1, None], dtype="Int64"), "x": [1.5, 2.25]})
+    header, rule, *rows = tables.markdown(table).splitlines()
+    assert header == "| method | K | x |"
+    assert re.fullmatch(r"\|:-+\|-+:\|-+:\|", rule), "numbers are aligned at the right"
+    assert rows == ["| a | 1 | 1.50 |", "| bb | – | 2.25 |"]
+
+
+def test_a_latex_table_has_the_rules_of_booktabs():
+    table = pd.DataFrame({"method": ["a"], "yes": [True], "x": [1.0]})
+    expected = r"\begin{tabular}{llr} \toprule method & yes & x \\ \midrule a & yes & 1.00 \\ \bottomrule \end{tabular}"
+    assert tables.latex(table).split() == expected.split()
+
+
+def test_a_table_without_rows_has_its_header():
+    table = pd.DataFrame({"a": [], "b": []})
+    assert tables.markdown(table).startswith("| a | b |\n")
+    assert r"a & b \\" in tables.latex(table)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (59.2, "59.20"),
+        (71.3168, "71.32"),
+        (0.0001, "0.0001"),
+        (0.000123456, "0.000123"),
+        (40000.0, "40,000"),
+        (0.0, "0"),
+        (40000, "40000"),
+        (NAN, "–"),
+        (pd.NA, "–"),
+        (None, "–"),
+        (True, "yes"),
+        (False, "no"),
+        ("two\n lines", "two lines"),
+    ],
+)
+def test_numbers_are_rounded_for_reading_and_what_is_missing_is_a_dash(value, shown):
+    assert body(pd.DataFrame({"x": [value]}, dtype=object)) == [[shown]]
+
+
+def test_a_missing_number_does_not_turn_whole_numbers_into_others():
+    table = pd.DataFrame({"K": pd.array([3, None], dtype="Int64"), "t": pd.array([True, None], dtype="boolean")})
+    assert body(table) == [["3", "yes"], ["–", "–"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("few_shot-12 & 50% #1 $x$ {y}", r"few\_shot-12 \& 50\% \#1 \$x\$ \{y\}"),
+        ("59.2 ± 0.5 / **61.9 ± 0.3** (above)", r"59.2 $\pm$ 0.5 / \textbf{61.9 $\pm$ 0.3} (above)"),
+        ("SIB, η = 1, α = 0, ξ, 2 × 3", r"SIB, $\eta$ = 1, $\alpha$ = 0, $\xi$, 2 $\times$ 3"),
+        ("./run --only x-y", r"./run -{}-{}only x-y"),
+        ("a – b", "a -- b"),
+        ("two\nlines", "two lines"),
+    ],
+)
+def test_latex_is_escaped(text, expected):
+    line = tables.latex(pd.DataFrame({"a_b": [text]})).splitlines()
+    assert line[2] == r"a\_b \\"
+    assert line[4] == expected + r" \\"
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1))
+def test_any_text_stays_in_its_cell(text):
+    table = pd.DataFrame({"a": [text], "b": ["end"]})
+    rows = body(table)
+    assert len(rows) == 1
+    assert len(rows[0]) == 2
+    (row,) = tables.latex(table).splitlines()[4:-2]
+    signs = r"\\textbackslash|\\textascii\w+|\\space|\\textbf|\\[{}$&#_%]|\$\\(pm|times|eta|xi|alpha)\$"
+    bare = re.sub(signs, "", row)
+    assert bare.count("&") == 1
+    assert not set(bare.removesuffix(r" \\")) & set("\\$#_%^")

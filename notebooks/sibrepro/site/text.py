@@ -15,7 +15,7 @@ from sibrepro.claims import KINDS, OF_NUMBERS, OPEN
 from sibrepro.facts import Record
 from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.ids import experiment_of
-from sibrepro.table_text import MISSING
+from sibrepro.tables import MISSING, readable
 
 TITLES = {
     "few_shot": "Table 1",
@@ -116,11 +116,7 @@ def _cell(name: str, value: Any, ci95: Any, run_link: Callable[[str], Markup]) -
     if name == "verdict":
         kind = OF_NUMBERS.get(value)
         return verdict(kind) if kind in KINDS and kind != OPEN else value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
-    return value
+    return readable(value)
 
 
 def _listed(values: Mapping[str, Any]) -> str:

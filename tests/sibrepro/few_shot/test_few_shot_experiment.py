@@ -1,4 +1,4 @@
-"""From pixels to a run record, on procedural images: small, but all of it."""
+"""From pixels to a run, on procedural images: small, but all of it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from few_shot_tasks import stop_in_step
 from torch.nn import functional as F
 
 from sibcore import datasets
-from sibcore import train as meta
+from sibcore.files import sha256
 from sibcore.vision.features import Features, feature_bank
-from sibrepro import __main__, paths
-from sibrepro.facts import runs
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import FewShot
+from sibrepro import __main__
+from sibrepro.facts import local, publish
+from sibrepro.few_shot import experiment
+from sibrepro.few_shot.experiment import few_shot, trained_sib
+from sibrepro.few_shot.settings import FEW_SHOT, FewShot
 
 SMALL = FewShot(dataset="glyphs", K=1, queries=5, steps=30, val_episodes=20, test_episodes=40)
 
@@ -37,12 +39,16 @@ def cache(folder, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def networks(glyphs, folder):
-    """Two networks, pretrained for one epoch from different seeds."""
+def pretrainings(glyphs, folder):
+    """The runs of two networks, pretrained for one epoch from different seeds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIB_OUTPUT", str(folder))
-        records = [few_shot.pretrained(glyphs, epochs=1, batch=128, episodes=10, seed=seed) for seed in (0, 1)]
-    return [record.folder / "backbone.safetensors" for record in records]
+        return [experiment.pretrained(glyphs, epochs=1, batch=128, episodes=10, seed=seed) for seed in (0, 1)]
+
+
+@pytest.fixture
+def networks(pretrainings):
+    return [record.files.path("backbone.safetensors") for record in pretrainings]
 
 
 @pytest.fixture
@@ -50,17 +56,18 @@ def network(networks):
     return networks[0]
 
 
-def test_pretraining_leaves_the_network_and_no_checkpoint(network):
-    record = runs.load(network.parent)
+def test_pretraining_leaves_the_network_and_no_checkpoint(pretrainings, network):
+    assert network.is_file()
     assert not (network.parent / "checkpoint.safetensors").exists()
-    assert record.metrics["best_epoch"] == 1
-    assert record.metrics["validation"] > 25, "chance is 20"
+    assert pretrainings[0].metrics["best_epoch"] == 1
+    assert pretrainings[0].metrics["validation"] > 25, "chance is 20"
 
 
 def test_an_experiment_leaves_its_accuracies_its_trained_models_and_its_hashes(glyphs, network):
-    record = few_shot.few_shot(SMALL, glyphs, network)
-    assert {"best.safetensors", "last.safetensors", "done"} <= {path.name for path in record.folder.iterdir()}
-    assert set(record.provenance["data"]) == {"glyphs", "network"}
+    record = few_shot(SMALL, glyphs, network)
+    files = {path.name for path in local.folder_of(FEW_SHOT.id(SMALL)).iterdir()}
+    assert {"best.safetensors", "last.safetensors", "done"} <= files
+    assert record.provenance["data"] == {"glyphs": glyphs.sha256, "network": sha256(network)}
     for name in ("best", "last"):
         for shots in (1, 5):
             right = record.arrays[f"{name}/{shots}shot"]
@@ -70,55 +77,66 @@ def test_an_experiment_leaves_its_accuracies_its_trained_models_and_its_hashes(g
             assert record.metrics[f"{name}/{shots}shot"] > 30, "chance is 20"
 
 
-def test_the_stored_model_gives_the_stored_answers(glyphs, network):
-    record = few_shot.few_shot(SMALL, glyphs, network)
+@pytest.mark.parametrize("checkpoint", ["best", "last"])
+def test_the_stored_model_gives_the_stored_answers(glyphs, network, checkpoint):
+    record = few_shot(SMALL, glyphs, network)
     bank = feature_bank(network, glyphs, "test")
-    sib, _ = meta.load_sib(record.folder / "last.safetensors")
-    tasks = few_shot.tasks(SMALL, bank, "test")
-    support, query = bank.features[tasks.support], bank.features[tasks.query]
+    tasks = experiment.tasks(SMALL, bank, "test")
+    sib = trained_sib(record, checkpoint)
     with torch.no_grad():
-        answers = sib(support, tasks.support_labels, query).argmax(-1)
-    np.testing.assert_array_equal((answers == tasks.query_labels).sum(1).numpy(), record.arrays["last/1shot"])
+        answers = sib(bank.features[tasks.support], tasks.support_labels, bank.features[tasks.query]).argmax(-1)
+    right = (answers == tasks.query_labels).sum(1)
+    np.testing.assert_array_equal(right.numpy(), record.arrays[f"{checkpoint}/1shot"])
 
 
-def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(glyphs, network, monkeypatch):
-    p = dataclasses.replace(SMALL, steps=2500)
-    whole = few_shot.few_shot(p, glyphs, network)
-    monkeypatch.setenv("SIB_OUTPUT", str(paths.output().parent / "again"))
-    saved, calls = meta._save, []
+def test_a_published_training_has_the_model_of_the_one_made_here(glyphs, network, tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+    p = dataclasses.replace(SMALL, steps=3)
+    here = few_shot(p, glyphs, network)
+    assert FEW_SHOT.published(p) is None
+    publish.add(FEW_SHOT, [here])
+    found = FEW_SHOT.published(p)
+    assert found.metrics == here.metrics
+    assert found.files.checkpoint_hash("best") == sha256(local.folder_of(here.id) / "best.safetensors")
+    ours, theirs = (trained_sib(record).state_dict() for record in (here, found))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    with pytest.raises(FileNotFoundError, match="'last' is not published; compute the run here"):
+        trained_sib(found, "last")
 
-    def stop_after_the_first(*arguments):
-        saved(*arguments)
-        calls.append(1)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
 
-    monkeypatch.setattr(meta, "_save", stop_after_the_first)
+def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(glyphs, network, tmp_path, monkeypatch):
+    p = dataclasses.replace(SMALL, steps=1100, batch=2)
+    whole = few_shot(p, glyphs, network)
+    monkeypatch.setenv("SIB_OUTPUT", str(tmp_path / "again"))
+    begun = stop_in_step(1050, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        few_shot.few_shot(p, glyphs, network)
-    resumed = few_shot.few_shot(p, glyphs, network)
-    assert len(calls) == 3, "one checkpoint before the stop and two after it"
+        few_shot(p, glyphs, network)
+    assert not FEW_SHOT.is_done(p, whole.provenance["data"])
+    resumed = few_shot(p, glyphs, network)
+    assert begun == [0, 1000, 1000], "it went on from the checkpoint after 1000 steps"
     assert resumed.metrics == whole.metrics
+    ours, theirs = (trained_sib(record, "last").state_dict() for record in (resumed, whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_tasks_of_validation_and_test_do_not_depend_on_what_is_trained(glyphs, network):
     bank = feature_bank(network, glyphs, "test")
     other = dataclasses.replace(SMALL, K=5, seed=3, eta=0.1)
-    assert torch.equal(few_shot.tasks(SMALL, bank, "test").query, few_shot.tasks(other, bank, "test").query)
+    assert torch.equal(experiment.tasks(SMALL, bank, "test").query, experiment.tasks(other, bank, "test").query)
 
 
-def test_the_network_is_part_of_what_makes_a_record_valid(glyphs, networks):
-    network, other = networks
-    few_shot.few_shot(SMALL, glyphs, network)
-    record = runs.run_id("few_shot", SMALL)
-    before = runs.load(paths.results() / "runs" / record).provenance["data"]["network"]
-    few_shot.few_shot(SMALL, glyphs, other)
-    assert runs.load(paths.results() / "runs" / record).provenance["data"]["network"] != before
+def test_the_network_is_part_of_what_makes_a_run_valid(glyphs, networks):
+    first, other = (few_shot(SMALL, glyphs, network) for network in networks)
+    assert first.id == other.id
+    assert [record.provenance["data"]["network"] for record in (first, other)] == [sha256(file) for file in networks]
+    assert first.metrics != other.metrics
+    assert FEW_SHOT.is_done(SMALL, other.provenance["data"])
+    assert not FEW_SHOT.is_done(SMALL, first.provenance["data"])
 
 
-def test_the_command_runs_each_setting_and_says_what_it_found(glyphs, networks, monkeypatch, capsys):
+def test_the_command_runs_each_setting_and_says_what_it_found(glyphs, pretrainings, monkeypatch, capsys):
     monkeypatch.setattr(datasets, "load", lambda name, source: glyphs)
-    monkeypatch.setattr(few_shot, "pretrained", lambda data, backbone: runs.load(networks[0].parent))
+    monkeypatch.setattr(experiment, "pretrained", lambda data, backbone: pretrainings[0])
     command = ["few-shot", "--data", "glyphs", "--shots", "1", "2", "--K", "0", "--steps", "5"]
     assert __main__.main(command) == 2, "16 pictures a class are too few for 2 shots and 15 queries"
     said = capsys.readouterr()
@@ -127,25 +145,25 @@ def test_the_command_runs_each_setting_and_says_what_it_found(glyphs, networks, 
 
 
 def test_a_second_number_of_shots_is_left_out_where_classes_are_too_small(glyphs, network):
-    record = few_shot.few_shot(dataclasses.replace(SMALL, queries=12, steps=3), glyphs, network)
+    record = few_shot(dataclasses.replace(SMALL, queries=12, steps=3), glyphs, network)
     assert "last/1shot" in record.metrics
     assert "last/5shot" not in record.metrics, "16 pictures a class are too few for 5 shots and 12 queries"
 
 
 def test_options_reach_the_model_and_its_schedule():
-    plain = few_shot.untrained(FewShot(), 8)
-    assert (plain.reduction, plain.xi.normalise, few_shot.schedule(FewShot()).momentum) == ("sum", "task", 0.9)
+    plain = experiment.untrained(FewShot(), 8)
+    assert (plain.reduction, plain.xi.normalise, experiment.schedule(FewShot()).momentum) == ("sum", "task", 0.9)
     p = FewShot(reduction="mean", normalise="running", optimiser="paper", K=2, eta=0.5, seed=3)
-    model = few_shot.untrained(p, 8)
+    model = experiment.untrained(p, 8)
     assert (model.reduction, model.xi.normalise, model.steps, model.eta) == ("mean", "running", 2, 0.5)
-    assert few_shot.schedule(p).momentum == 0
-    assert few_shot.untrained(FewShot(equivariant=True), 8).setup["equivariant"]
+    assert experiment.schedule(p).momentum == 0
+    assert experiment.untrained(FewShot(equivariant=True), 8).setup["equivariant"]
 
 
 def test_unbalanced_training_tasks_when_asked_for():
     labels = torch.arange(10).repeat_interleave(100)
     bank = Features(torch.zeros(1000, 2), torch.zeros(0, 1000, 2), labels, tuple("abcdefghij"), "")
-    balanced, spread = (few_shot.training_tasks(FewShot(alpha=alpha), bank).sample(0, 9) for alpha in (0.0, 2.0))
+    balanced, spread = (experiment.training_tasks(FewShot(alpha=alpha), bank).sample(0, 9) for alpha in (0.0, 2.0))
     counts = [F.one_hot(tasks.query_labels, 5).sum(1) for tasks in (balanced, spread)]
     assert (counts[0] == 15).all()
     assert (counts[1] != 15).any()
@@ -153,6 +171,6 @@ def test_unbalanced_training_tasks_when_asked_for():
 
 
 def test_augmented_views_are_drawn_from_when_asked_for(glyphs, network):
-    record = few_shot.few_shot(dataclasses.replace(SMALL, views=2), glyphs, network)
+    record = few_shot(dataclasses.replace(SMALL, views=2), glyphs, network)
     assert record.params["views"] == 2
     assert record.metrics["last/1shot"] > 30

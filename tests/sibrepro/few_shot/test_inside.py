@@ -6,12 +6,17 @@ import math
 
 import pytest
 import torch
+from tiny_images import untrained_network
 from torch.nn import functional as F
 
+from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
 from sibcore.vision.features import Features
-from sibrepro.few_shot import inside as anatomy
+from sibrepro.few_shot import shipped
+from sibrepro.few_shot.experiment import few_shot
+from sibrepro.few_shot.inside import BEYOND, BINS, inside, look
+from sibrepro.few_shot.settings import FewShot
 
 CLASSES, PER_CLASS, DIM = 8, 20, 6
 
@@ -28,8 +33,8 @@ def world():
 
 def test_accuracy_loss_calibration_and_xi_by_brute_force(world):
     model, bank, tasks = world
-    metrics, arrays = anatomy.look(model, bank, tasks, batch=50)
-    steps = 2 + anatomy.BEYOND
+    metrics, arrays = look(model, bank, tasks, batch=50)
+    steps = 2 + BEYOND
     for k in (0, 2, steps):
         same = SIB(**model.setup | {"steps": k}).double()
         same.load_state_dict(model.state_dict())
@@ -49,17 +54,17 @@ def test_accuracy_loss_calibration_and_xi_by_brute_force(world):
             cosines.append((xi * gradient).sum() / xi.norm() / gradient.norm())
         assert metrics[f"xi_cosine/{k}"] == pytest.approx(torch.stack(cosines).mean().item())
         gaps = 0.0
-        for b in range(anatomy.BINS):
-            inside = (probability >= b / anatomy.BINS) & (probability < (b + 1) / anatomy.BINS)
-            assert arrays["weight"][k, b] == inside.sum()
-            if inside.any():
-                gaps += abs(probability[inside].mean() - right[inside].double().mean()) * inside.sum()
+        for b in range(BINS):
+            there = (probability >= b / BINS) & (probability < (b + 1) / BINS)
+            assert arrays["weight"][k, b] == there.sum()
+            if there.any():
+                gaps += abs(probability[there].mean() - right[there].double().mean()) * there.sum()
         assert metrics[f"calibration_error/{k}"] == pytest.approx(float(gaps) / right.numel())
     assert f"accuracy/{steps + 1}" not in metrics
 
 
 def test_the_view_keeps_the_task_and_its_steps(world):
-    _, arrays = anatomy.look(*world)
+    _, arrays = look(*world)
     assert arrays["view/queries"].shape == (15, 2)
     assert arrays["view/theta"].shape == (3, 5, 2)
     assert sorted(arrays["view/labels"]) == sorted([0, 1, 2, 3, 4] * 3)
@@ -72,3 +77,15 @@ def test_more_steps_with_the_same_parameters(world):
     part = bank.features[tasks.support], tasks.support_labels, bank.features[tasks.query]
     assert torch.allclose(longer.trajectory(*part)[:3], model.trajectory(*part))
     assert len(longer.trajectory(*part)) == 5
+
+
+def test_a_trained_sib_is_looked_into_on_its_test_tasks(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+    glyphs = datasets.load("glyphs", per_class=16)
+    shipped.make(glyphs, untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1]))
+    p = FewShot(dataset="glyphs", features="shipped", K=2, queries=5, steps=5, val_episodes=10, test_episodes=40)
+    trained = few_shot(p)
+    record = inside(trained)
+    assert 100 * record.metrics["accuracy/2"] == pytest.approx(trained.metrics["best/1shot"])
+    assert record.arrays["weight"].shape == (2 + BEYOND + 1, BINS)
+    assert record.provenance["data"] == trained.provenance["data"] | {"trained": trained.files.checkpoint_hash("best")}

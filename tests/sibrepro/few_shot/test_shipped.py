@@ -1,4 +1,4 @@
-"""Features that come with the project: what compression costs, and that the committed file is what it says."""
+"""Features that come with the project: what compression costs, and that the published file is what it says."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 from tiny_images import tiny_set, untrained_network
 
 from sibcore import datasets
-from sibcore.files import sha256
+from sibcore.files import read_tensors, sha256
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import extract
-from sibrepro import paths
-from sibrepro.facts import runs
+from sibrepro.facts import Record
 from sibrepro.few_shot import shipped
+from sibrepro.few_shot.settings import PRETRAIN, Pretraining
 
 FILE = shipped.file("cifar-fs", "conv4-64")
+NETWORK = "backbone.safetensors"
+
+
+def published_pretraining() -> Record:
+    return PRETRAIN.published(Pretraining(dataset="cifar-fs", backbone="conv4-64"))
 
 
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3), st.floats(-10, 10))
@@ -58,11 +63,10 @@ def test_features_that_do_not_come_with_the_project_are_an_error_that_says_what_
         shipped.load("mini-imagenet", "wrn-28-10")
 
 
-def test_the_committed_features_are_those_of_the_committed_network_and_small_enough():
-    about = shipped.about()
-    network = paths.root() / "results" / "runs" / "pretrain-40e8d8a042c7"
-    assert sha256(network / "backbone.safetensors") == about["network"]
-    assert runs.load(network).provenance["data"] == {"cifar-fs": about["data"]}
+def test_the_published_features_are_those_of_the_published_network_and_small_enough():
+    about, pretraining = shipped.about(), published_pretraining()
+    assert sha256(pretraining.files.path(NETWORK)) == about["network"]
+    assert pretraining.provenance["data"] == {"cifar-fs": about["data"]}
     assert FILE.stat().st_size <= 16_000_000
     banks = shipped.load()
     assert {split: len(bank.classes) for split, bank in banks.items()} == {"train": 64, "val": 16, "test": 20}
@@ -71,12 +75,12 @@ def test_the_committed_features_are_those_of_the_committed_network_and_small_eno
 
 
 @pytest.mark.skipif(not os.environ.get("SIB_DATA"), reason="needs the images of CIFAR-FS in SIB_DATA")
-def test_the_committed_features_are_those_of_the_images():
+def test_the_published_features_are_those_of_the_images():
     data = datasets.load("cifar-fs")
     assert data.sha256 == shipped.about()["data"]
     rows = data.rows("test")[::100]
-    f, _ = load_network(paths.root() / "results" / "runs" / "pretrain-40e8d8a042c7" / "backbone.safetensors")
+    f, _ = load_network(published_pretraining().files.path(NETWORK))
     exact = extract(f, torch.from_numpy(data.images[rows]))
     ours = shipped.load()["test"].features[::100]
-    step = shipped.read_tensors(FILE)[0]["step"]
+    step = read_tensors(FILE)[0]["step"]
     assert ((ours - exact).abs() <= 0.51 * step + 1e-4).all()

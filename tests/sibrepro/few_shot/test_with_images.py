@@ -1,33 +1,37 @@
+"""The studies of notebook 03 that need images."""
+
 from __future__ import annotations
 
-import dataclasses
-
-from few_shot_records import FULL, sib
-from sibrepro.few_shot.results import FewShotNotebook
+from few_shot_records import sib
 
 from sibcore import datasets
-from sibrepro.few_shot import compression
-from sibrepro.few_shot import jpeg as recoding
-from sibrepro.few_shot import together as many
-from sibrepro.few_shot import with_images as studies
+from sibrepro.few_shot import plan
+from sibrepro.few_shot.plan import FewShotNotebook
 
 
-def test_without_images_there_is_a_message_and_no_record(monkeypatch, capsys, tmp_path):
+def test_without_images_there_is_a_message_and_no_run(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("SIB_DATA", raising=False)
     monkeypatch.setenv("SIB_CACHE", str(tmp_path))
-    assert studies.with_images(FewShotNotebook(), []) == []
+    assert plan.with_images(FewShotNotebook(), []) == []
     assert "left out for want of images: cifar-fs: found none of" in capsys.readouterr().out
 
 
 def test_each_study_gets_the_runs_that_it_is_about(monkeypatch):
     seen = []
     monkeypatch.setattr(datasets, "load", lambda name: name)
-    monkeypatch.setattr(compression, "compression", lambda record, data: seen.append(("compression", record.params)))
-    monkeypatch.setattr(recoding, "recoding", lambda record, data: seen.append(("recoding", record.params)))
-    monkeypatch.setattr(many, "few_shot", lambda settings, data: [(p.views, p.epochs > 0, p.K) for p in settings])
-    kinds = [{}, {"K": 0}, {"K": 5}, {"shots": 5}, {"seed": 1}, {"backbone": "conv4-128"}]
-    trained = [sib(60, dataclasses.replace(FULL, **change)) for change in kinds]
-    made = studies.with_images(FewShotNotebook(), trained)
-    assert made[-3:] == [(4, False, 3), (0, True, 3), (0, True, 0)]
-    found = {(name, p["shots"], p["K"]) for name, p in seen}
-    assert found == {(s, 1, K) for s in ("compression", "recoding") for K in (0, 3)} | {("compression", 5, 3)}
+    monkeypatch.setattr(plan, "compression", lambda record, data: seen.append(("compression", data, record.params)))
+    monkeypatch.setattr(plan, "jpeg", lambda record, data: seen.append(("jpeg", data, record.params)))
+    monkeypatch.setattr(plan, "together", lambda settings, data: [(p.views, p.epochs, p.K) for p in settings])
+    kinds = [{}, {"K": 0}, {"K": 5}, {"shots": 5}, {"seed": 1}, {"backbone": "conv4-128"}, {"dataset": "glyphs"}]
+    made = plan.with_images(FewShotNotebook(), [sib(60, **change) for change in kinds])
+    assert made[-3:] == [(4, 0, 3), (0, 5, 3), (0, 5, 0)]
+    assert sorted((name, data, p["shots"], p["K"]) for name, data, p in seen) == [
+        ("compression", "cifar-fs", 1, 0),
+        ("compression", "cifar-fs", 1, 3),
+        ("compression", "cifar-fs", 5, 3),
+        ("jpeg", "cifar-fs", 1, 0),
+        ("jpeg", "cifar-fs", 1, 3),
+    ]
+    seen.clear()
+    plan.with_images(FewShotNotebook(), [sib(60, features="images")])
+    assert [name for name, *_ in seen] == ["jpeg"], "there is no compression where features are exact"

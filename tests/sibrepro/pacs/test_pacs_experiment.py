@@ -6,11 +6,11 @@ import torch
 from adaptation_domains import NAMES, domains, setting
 from torch import nn
 
-from sibrepro import __main__
-from sibrepro.facts import runs
+from sibrepro import __main__, paths
+from sibrepro.facts import local
 from sibrepro.pacs import experiment as adaptation_runs
 from sibrepro.pacs import shipped as shipped_rotations
-from sibrepro.pacs.experiment import Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
+from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
 
 
 def origin(bank):
@@ -80,8 +80,17 @@ def test_the_command_line_trains_on_the_features_that_come_with_the_project(tmp_
     assert __main__.main(command) == 0
     said = capsys.readouterr().out
     assert "photo, SIB-Rot, K=0 seed=0:" in said
-    assert [r.params["K"] for r in runs.find("adaptation") if r.id in said] in ([0, 2], [2, 0])
+    made = [local.read(folder) for folder in (paths.local() / "runs").glob("adaptation-*") if folder.is_dir()]
+    assert sorted(r.params["K"] for r in made if r.id in said) == [0, 2]
     assert __main__.main([*command[:-2], "--method", "Rot", "--steps", "3", "--target", "video"]) == 2
+
+
+def test_a_training_is_done_once_and_again_for_other_features(capsys):
+    first, again = (adapt(setting(steps=2), origin(domains())) for _ in range(2))
+    assert first.id == again.id == ADAPTATION.id(setting(steps=2))
+    adapt(setting(steps=2), origin(domains(seed=1)))
+    said = [line.split(": ", 1)[1] for line in capsys.readouterr().err.splitlines() if line.startswith(first.id)]
+    assert said == ["computing (not done yet)", "computed", "loaded", "computing (its data changed)", "computed"]
 
 
 def test_parameters_are_checked():

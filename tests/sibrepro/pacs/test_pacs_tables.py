@@ -6,24 +6,25 @@ import numpy as np
 import pytest
 from adaptation_records import IMAGES, grid, record
 from scipy import stats
-from sibrepro.pacs.results import AdaptationNotebook
 from sklearn.metrics import confusion_matrix
 
 from sibcore.datasets.pacs import DOMAINS
-from sibrepro.facts import runs
-from sibrepro.pacs import figures as adaptation_figures
-from sibrepro.pacs import results as adaptation_results
+from sibrepro.facts import publish
+from sibrepro.pacs import figures, plan, tables
+from sibrepro.pacs.experiment import ADAPTATION
+from sibrepro.pacs.plan import AdaptationNotebook
 
 ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}
+SHIPPED = {"features": "shipped", "steps": 300, "lr": 2e-3, "alpha": 1.0}  # as published
 
 
 @pytest.fixture(autouse=True)
-def no_committed_records(tmp_path, monkeypatch):
+def nothing_published(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
 
 
 def test_the_score_of_one_training_is_the_share_of_right_answers_with_its_binomial_interval():
-    score = adaptation_results.score([record(70, target="photo")])
+    score = tables.score([record(70, target="photo")])
     assert score.mean == pytest.approx(70)
     assert score.ci95 == pytest.approx(196 * np.sqrt(0.7 * 0.3 / IMAGES))
 
@@ -31,49 +32,58 @@ def test_the_score_of_one_training_is_the_share_of_right_answers_with_its_binomi
 def test_the_gain_is_paired_by_image_and_by_seed():
     before = [record(60, target="photo", K=0, seed=seed) for seed in (0, 1)]
     after = [record(70, target="photo", K=3, seed=seed) for seed in (0, 1, 2)]
-    gain = adaptation_results.gain(before, after)
+    gain = tables.gain(before, after)
     assert gain.mean == pytest.approx(10)
-    one = adaptation_results.gain(before[:1], after[:1])
-    first, second = (adaptation_results.right([r])[0].astype(float) for r in (before[0], after[0]))
+    one = tables.gain(before[:1], after[:1])
+    first, second = (tables.correct([r])[0].astype(float) for r in (before[0], after[0]))
     low, high = stats.ttest_rel(second, first).confidence_interval(0.95)
     assert one.ci95 == pytest.approx(100 * (high - low) / 2, rel=0.02)
 
 
 def test_the_average_needs_all_four_domains():
     records = grid(ALL)
-    found = adaptation_results.scores_of(records)
+    found = plan.scores_of(records)
     assert list(found) == list(ALL)
-    assert adaptation_results.average(found["SIB-Rot", 3]).mean == pytest.approx(70)
-    gain = adaptation_results.average_gain(found["SIB-Rot", 0], found["SIB-Rot", 3])
-    single = [adaptation_results.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).ci95 for t in DOMAINS]
+    assert tables.average(found["SIB-Rot", 3]).mean == pytest.approx(70)
+    gain = tables.average_gain(found["SIB-Rot", 0], found["SIB-Rot", 3])
+    single = [tables.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).ci95 for t in DOMAINS]
     assert gain.mean == pytest.approx(9, abs=0.5)
     assert gain.ci95 == pytest.approx(np.sqrt(np.square(single).sum()) / 4)
     del found["SIB-Rot", 3]["photo"]
-    assert adaptation_results.average(found["SIB-Rot", 3]) is None
+    assert tables.average(found["SIB-Rot", 3]) is None
 
 
-def test_the_longest_training_counts_and_trials_with_a_domain_left_out_do_not():
-    record(50, target="photo", steps=10), record(80, target="photo", steps=20)
-    record(99, target="photo", steps=30, left_out="sketch")
-    found = adaptation_results.everything()["shipped"]["SIB-Rot", 3]["photo"]
-    assert [r.metrics["accuracy"] for r in found] == [80]
+def test_planned_trainings_count_and_others_do_not():
+    planned = [record(80, target="photo", seed=seed, **SHIPPED) for seed in (1, 0)]
+    longer, left_out = SHIPPED | {"steps": 600}, SHIPPED | {"left_out": "sketch"}
+    others = [record(99, target="photo", **settings) for settings in (longer, left_out)]
+    publish.add(ADAPTATION, [*others, *planned])
+    found = plan.published()
+    assert [r.params["seed"] for r in found["shipped"]["SIB-Rot", 3]["photo"]] == [0, 1]
+    assert {r.id for scores in found.values() for r in plan.records(scores)} == {r.id for r in planned}
+    assert plan.seeds(found["shipped"], ("SIB-Rot", 3)) == 0, "three targets have none"
+
+
+def test_every_planned_training_is_declared_for_publication():
+    (planned,) = plan.declared().values()
+    assert len({ADAPTATION.id(p) for p in planned}) == len(planned) == 4 * (6 + 39 + 9 + 12)
 
 
 def test_the_table_has_every_number_of_the_paper_and_every_one_of_ours():
-    grid(ALL)
-    table = adaptation_results.table()
+    publish.add(ADAPTATION, grid(ALL, **SHIPPED))
+    table = tables.table(plan.published())
     assert len(table.dropna(subset="paper").drop_duplicates(["target", "method", "K"])) == 20
     assert len(table.dropna(subset="ours")) == 15
     row = table.query("target == 'average' and method == 'SIB-Rot' and K == 3").iloc[0]
-    assert (row["paper"], row["ours"], row["seeds"], row["profile"]) == (89.6, pytest.approx(70), 2, "quick")
+    assert (row["paper"], row["ours"], row["seeds"], row["features"]) == (89.6, pytest.approx(70), 2, "shipped")
     assert len(row["run"].split()) == 8
     assert set(table[table["method"] == "JiGen"]["backbone"]) == {"resnet18"}
-    names = ["target", "method", "K", "backbone", "paper", "ours", "ours_ci95", "seeds", "profile", "run"]
+    names = ["target", "method", "K", "backbone", "paper", "ours", "ours_ci95", "seeds", "steps", "run"]
     assert set(names) <= set(table)
 
 
 def test_without_records_the_table_is_the_papers():
-    table = adaptation_results.table()
+    table = tables.table(plan.published())
     assert len(table) == 20
     assert table["ours"].isna().all()
 
@@ -81,13 +91,13 @@ def test_without_records_the_table_is_the_papers():
 def test_confusions_are_those_of_scikit_learn():
     taken = record(70, target="photo")
     expected = confusion_matrix(taken.arrays["labels"], taken.arrays["predicted"], normalize="true")
-    assert np.allclose(adaptation_results.confusion([taken]), expected)
+    assert np.allclose(tables.confusion([taken]), expected)
 
 
 def test_gains_by_class_average_to_the_gain_of_the_domain():
-    found = adaptation_results.scores_of(grid(ALL))
-    gains = adaptation_results.class_gains(found["SIB-Rot", 0], found["SIB-Rot", 3])
-    expected = [adaptation_results.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).mean for t in DOMAINS]
+    found = plan.scores_of(grid(ALL))
+    gains = tables.class_gains(found["SIB-Rot", 0], found["SIB-Rot", 3])
+    expected = [tables.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).mean for t in DOMAINS]
     assert np.allclose(gains.mean(1), expected)  # all classes have as many images
 
 
@@ -106,14 +116,13 @@ def test_the_notebooks_grid_leaves_out_what_cannot_differ():
 
 
 def test_all_figures_are_drawn():
-    found = adaptation_results.scores_of(grid(ALL))
+    found = plan.scores_of(grid(ALL))
     first, last = ("SIB-Rot", 0), ("SIB-Rot", 3)
-    figures = [
-        adaptation_figures.accuracy_by_domain(found),
-        adaptation_figures.gains(found, first, last),
-        adaptation_figures.confusions(found, [first, last]),
-        adaptation_figures.minibatches(found, last, first),
-        adaptation_figures.feature_map({"SIB-Rot": found[last]["sketch"][0]}),
+    drawn = [
+        figures.accuracy_by_domain(found),
+        figures.gains(found, first, last),
+        figures.confusions(found, [first, last]),
+        figures.minibatches(found, last, first),
+        figures.feature_map({"SIB-Rot": found[last]["sketch"][0]}),
     ]
-    assert [len(figure.axes) for figure in figures] == [1, 2, 8, 4, 4]
-    assert runs.published("adaptation")
+    assert [len(figure.axes) for figure in drawn] == [1, 2, 8, 4, 4]

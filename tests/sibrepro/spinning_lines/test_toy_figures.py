@@ -8,11 +8,11 @@ import pytest
 from PIL import Image
 
 from sibrepro import plots
-from sibrepro.facts import runs
 from sibrepro.spinning_lines import figures as toy_figures
 from sibrepro.spinning_lines import model as toy
 from sibrepro.spinning_lines import optimum as toy_optimum
 from sibrepro.spinning_lines.model import SpinningLines
+from sibrepro.spinning_lines.plan import BNN, OPTIMUM, SIB
 
 SMALL = SpinningLines(tasks=4, epochs=1, seeds=2, n=4, K=1)
 
@@ -20,9 +20,9 @@ SMALL = SpinningLines(tasks=4, epochs=1, seeds=2, n=4, K=1)
 @pytest.fixture
 def records(scratch):
     return (
-        runs.compute_or_load("spinning_lines", SMALL, toy.sib_experiment),
-        runs.compute_or_load("spinning_lines_bnn", SMALL, toy.bnn_experiment),
-        runs.compute_or_load("spinning_lines_optimum", SMALL, toy_optimum.experiment),
+        SIB.run(SMALL, toy.sib_experiment),
+        BNN.run(SMALL, toy.bnn_experiment),
+        OPTIMUM.run(SMALL, toy_optimum.experiment),
     )
 
 
@@ -45,8 +45,7 @@ def test_the_film_shows_k_from_zero_to_one_beyond_the_trained_steps(records):
 
 def test_the_table_has_a_row_for_every_run_sorted_by_its_settings(records):
     wide = dataclasses.replace(SMALL, sigma=2.0)
-    runs.compute_or_load("spinning_lines", wide, toy.sib_experiment)
-    table = toy_figures.table_of_runs(runs.find("spinning_lines"))
+    table = toy_figures.table_of_runs([SIB.run(wide, toy.sib_experiment), records[0]])
     assert table["sigma"].tolist() == [1.0, 2.0]
     assert table.loc[records[0].id, "kl_prior"] == round(records[0].metrics["sum/kl_prior"], 3)
-    assert table.loc[runs.run_id("spinning_lines", wide), "true I(w;d)"] == round(wide.information, 3)
+    assert table.loc[SIB.id(wide), "true I(w;d)"] == round(wide.information, 3)

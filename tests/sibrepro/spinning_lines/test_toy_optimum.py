@@ -9,8 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sibrepro import paths
-from sibrepro.facts import runs
+from sibrepro.facts import Record
 from sibrepro.spinning_lines import model as toy
 from sibrepro.spinning_lines import optimum as toy_optimum
 from sibrepro.spinning_lines.model import SpinningLines
@@ -135,7 +134,7 @@ def test_the_objective_on_simulated_tasks_agrees_with_the_expectation():
 
 def test_the_record_gives_back_each_optimum_and_the_curves_over_conditions():
     metrics, arrays = toy_optimum.experiment(PAPER)
-    record = runs.Record(paths.results(), {}, {}, metrics, arrays)
+    record = Record("spinning_lines_optimum-1", 1, {}, metrics, {}, arrays, None)
     assert toy_optimum.read(record, "sum") == toy_optimum.solve(PAPER, 1.0)
     assert toy_optimum.read(record, "mean/linear") == toy_optimum.solve_linear_xi(PAPER, 1 / 32, PAPER.K)
     i = int(np.searchsorted(arrays["sigma"], 2.0))
