@@ -1,3 +1,3 @@
 """Synthetic information bottleneck (SIB): the model and the tools behind the notebooks."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
