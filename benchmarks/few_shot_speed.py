@@ -19,8 +19,9 @@ import torch
 from torch.nn import functional as F
 
 from sibcore.episodes import EpisodeSampler
+from sibcore.evaluate import evaluate
 from sibcore.sib import SIB
-from sibcore.train import Schedule, evaluate, train
+from sibcore.train import Schedule, train
 from sibcore.vision.backbones import backbone
 from sibcore.vision.features import extract
 

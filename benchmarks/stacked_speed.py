@@ -17,11 +17,9 @@ from collections.abc import Callable
 
 import torch
 
-from sibcore import stacked
-from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
-from sibcore.train import Schedule
+from sibcore.train import Schedule, train
 
 WAYS, SHOTS, QUERIES, DIM = 5, 1, 15, 256
 CLASSES, PER_CLASS = 64, 100
@@ -68,10 +66,10 @@ def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
 
     def alone(K: int) -> Callable[[], float]:
         model = SIB(WAYS, DIM, K, 1e-3)
-        return lambda: 1 / meta.train(model, bank, sampler, schedule, **options)[-1]["steps_per_second"]
+        return lambda: 1 / train(model, bank, sampler, schedule, **options)[-1]["steps_per_second"]
 
     def together(models: list[SIB]) -> float:
-        return 1 / stacked.train([models], bank, [sampler], schedule, **options)[0][0][-1]["steps_per_second"]
+        return 1 / train([models], bank, [sampler], schedule, **options)[0][0][-1]["steps_per_second"]
 
     stack = [SIB(WAYS, DIM, K, eta) for K, eta in SETTINGS]
     measurements = {f"alone, K = {K}": alone(K) for K in sorted({K for K, _ in SETTINGS})}

@@ -77,6 +77,16 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
 
 
+def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any], names: Iterable[str]) -> None:
+    """The named entries of a checkpoint's `about` are those that are asked for now, or it is another run's."""
+    for name in names:
+        if about[name] != asked[name]:
+            raise ValueError(
+                f"{path} belongs to another run: its {name} is {about[name]}, but now {asked[name]} is asked for; "
+                "choose another folder, or delete this one to start again"
+            )
+
+
 def resume(
     path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any], same: Iterable[str]
 ) -> dict[str, Any]:
@@ -87,12 +97,7 @@ def resume(
     if not path.exists():
         return fresh
     tensors, about = read_tensors(path)
-    for what in same:
-        if about[what] != fresh[what]:
-            raise ValueError(
-                f"{path} belongs to another run: its {what} is {about[what]}, but now {fresh[what]} is asked for; "
-                "choose another folder, or delete this one to start again"
-            )
+    check_same(path, about, fresh, same)
     put_weights(model, tensors)
     for name, parameter in model.named_parameters():
         if f"momentum.{name}" in tensors:

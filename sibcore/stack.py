@@ -17,10 +17,8 @@ G is the same for all models of a stream and has no gradient.
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -31,19 +29,20 @@ from sibcore.xi import EPSILON
 
 SHARED = ("ways", "dim", "transductive", "equivariant", "reduction", "normalise")
 
-Grid = list[list[Any]]  # [S][E]
-
 
 class Stacked(nn.Module):
     """The models [S][E] as one: parameters have the names of SIB's and are [E, S, ...], largest K first."""
 
     def __init__(self, models: Sequence[Sequence[SIB]]) -> None:
         super().__init__()
-        _check(models)
+        reason = misfit(models)
+        if reason:
+            raise ValueError(reason)
         first = models[0][0]
         self.ways, self.dim = first.ways, first.dim
         self.transductive, self.reduction = first.transductive, first.reduction
-        self.models = [list(stream) for stream in models]
+        self.models = [model for stream in models for model in stream]
+        self.streams = len(models)
         self.order = sorted(range(len(models[0])), key=lambda e: -models[0][e].steps)  # place in the stack -> e
         self.steps = [models[0][e].steps for e in self.order]
         self.xi = copy.deepcopy(first.xi) if self.steps[0] else None
@@ -57,7 +56,22 @@ class Stacked(nn.Module):
                 values = self._stack(lambda model, name=name: model.get_parameter(name).detach(), count)
                 setattr(self.get_submodule(owner), leaf, nn.Parameter(values))
 
-    def forward(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+    def forward(
+        self, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Each model's loss and accuracy on its tasks, both [M]; query_labels is [S, B, n], the rest as in `logits`."""
+        logits = self.logits(support, support_labels, query)
+        of_class = query_labels.unsqueeze(1) == torch.arange(self.ways, device=query.device)[:, None, None]
+        losses = logits.logsumexp(2) - torch.where(of_class, logits, 0).sum(2)
+        right = logits.detach().max(2).indices == query_labels
+        return self._by_number(losses.mean((-2, -1))), self._by_number(right.to(losses.dtype).mean((-2, -1)))
+
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        """[M, B, n, k]: every model's answer to the same tasks."""
+        shared = (value.expand(self.streams, *value.shape) for value in (support, support_labels, query))
+        return self._by_number(self.logits(*shared)).permute(0, 2, 3, 1)
+
+    def logits(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         """Unit features support [S, B, m, d] and query [S, B, n, d], support_labels [S, B, m] -> y^ [E, S, k, B, n]."""
         scale, bias = self.scale[..., None, None, None], self.bias[..., None, None, None]
         prototypes, of_class = class_means(support, support_labels, self.ways)
@@ -98,30 +112,33 @@ class Stacked(nn.Module):
         """How many models per stream have more than `step` steps to do: they are the first ones."""
         return sum(steps > step for steps in self.steps)
 
-    def grid(self, value: Callable[[int, int], Any]) -> Grid:
-        """[S][E] of value(s, e)."""
-        return [[value(s, e) for e in range(len(self.order))] for s in range(len(self.models))]
+    def noise(self, tasks: int, seed: int, step: int) -> None:
+        """A stack has none."""
 
-    def places(self) -> Iterator[tuple[int, int]]:
-        """All (s, e)."""
-        return itertools.product(range(len(self.models)), range(len(self.order)))
+    def trained(self) -> dict[str, Tensor]:
+        return dict(self.named_parameters())
 
-    def part(self, s: int, e: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What belongs to model e of stream s in stacked tensors [E, S, ...]."""
+    def part(self, i: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What belongs to model i in stacked tensors [E, S, ...]."""
+        s, e = divmod(i, len(self.order))
         place = self.order.index(e)
         return {name: tensor[place, s] for name, tensor in tensors.items() if place < len(tensor)}
 
     @torch.no_grad()
-    def unstack(self) -> Grid:
-        """The models [S][E] that were stacked, with the parameters as they are now."""
-        parameters = dict(self.named_parameters())
-        for s, e in self.places():
-            for name, value in self.part(s, e, parameters).items():
-                self.models[s][e].get_parameter(name).copy_(value)
-        return self.models
+    def unstack(self) -> None:
+        """Put the parameters as they are now into the models that were stacked."""
+        for i, model in enumerate(self.models):
+            for name, value in self.part(i, self.trained()).items():
+                model.get_parameter(name).copy_(value)
+
+    def _by_number(self, values: Tensor) -> Tensor:
+        """[E, S, ...], largest K first -> [M, ...], as the models were given."""
+        places = [self.order.index(e) for e in range(len(self.order))]
+        return values[places].transpose(0, 1).flatten(0, 1)
 
     def _stack(self, value: Callable[[SIB], Tensor], count: int) -> Tensor:
-        return torch.stack([torch.stack([value(stream[e]) for stream in self.models]) for e in self.order[:count]])
+        columns = [self.models[e :: len(self.order)] for e in self.order[:count]]
+        return torch.stack([torch.stack([value(model) for model in column]) for column in columns])
 
     def _folded(self) -> list[tuple[Tensor, Tensor]] | None:
         """xi's weights [E S, out, in] and biases [E S, out, 1] for cosines instead of logits."""
@@ -163,44 +180,31 @@ def _standardising(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Ten
     return weight, bias - (weight * mean).sum(-1, keepdim=True)
 
 
-def stack_loss(
-    stack: Stacked, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Each model's loss and accuracy on its tasks, both [E, S]; query_labels is [S, B, n], the rest as in `forward`."""
-    logits = stack(support, support_labels, query)
-    of_class = query_labels.unsqueeze(1) == torch.arange(stack.ways, device=query.device)[:, None, None]
-    losses = logits.logsumexp(2) - torch.where(of_class, logits, 0).sum(2)
-    right = logits.detach().argmax(2) == query_labels
-    return losses.mean((-2, -1)), right.to(losses.dtype).mean((-2, -1))
-
-
-def _check(models: Sequence[Sequence[SIB]]) -> None:
-    counts = sorted({len(stream) for stream in models})
-    if len(counts) != 1 or counts == [0]:
-        raise ValueError(f"expected streams of equally many models, at least one, got {[len(s) for s in models]}")
+def misfit(models: Sequence[Sequence[SIB]]) -> str | None:
+    """Why the models [S][E] cannot be stacked, if they cannot."""
+    counts = [len(stream) for stream in models]
+    if len(set(counts)) != 1 or 0 in counts:
+        return f"expected streams of equally many models, at least one, got {counts}"
     first = models[0][0]
     for s, stream in enumerate(models):
         for e, model in enumerate(stream):
             where = f"model {e} of stream {s}"
             if model.kl_weight or model.sigma:
-                raise ValueError(
-                    f"{where} has kl_weight = {model.kl_weight} and sigma = {model.sigma}: a stack has neither KL nor "
-                    'noise (fidelity "paper"), train such models with sibcore.train.train'
-                )
+                options = f"kl_weight = {model.kl_weight} and sigma = {model.sigma}"
+                return f"{where} has {options}: a stack has neither KL nor noise"
             if model.setup["equivariant"] or model.setup["normalise"] == "running":
-                raise ValueError(
-                    f"{where}: a stack has the paper's xi, and no running statistics; train it with sibcore.train.train"
-                )
+                return f"{where}: a stack has the paper's xi, and no running statistics"
             for name in SHARED:
                 if model.setup[name] != first.setup[name]:
-                    raise ValueError(
+                    return (
                         f"{where} has {name} = {model.setup[name]}, but the first model has {first.setup[name]}: "
-                        f"models of a stack share {', '.join(SHARED)}; make a stack for each"
+                        f"models of a stack share {', '.join(SHARED)}"
                     )
             if model.steps != models[0][e].steps:
-                raise ValueError(
+                return (
                     f"{where} has steps = {model.steps}, but model {e} of stream 0 has {models[0][e].steps}: "
-                    "give every stream the same K in the same order"
+                    "every stream has the same K in the same order"
                 )
             if (model.scale.dtype, model.scale.device) != (first.scale.dtype, first.scale.device):
-                raise ValueError(f"{where} is {model.scale.dtype} on {model.scale.device}, unlike the first model")
+                return f"{where} is {model.scale.dtype} on {model.scale.device}, unlike the first model"
+    return None

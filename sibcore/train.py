@@ -1,38 +1,41 @@
-"""Meta-training of SIB on a bank of frozen features (Algorithm 1), and evaluation on many tasks at once.
+"""Meta-training of SIBs on a bank of frozen features (Algorithm 1): one loop, for one model or for many in one pass.
 
 Task i is a function of (seed, i) and noise one of (seed, step), so parameters, momenta and the step are the whole
-state: an interrupted run that goes on ends in the same bits.
+state: an interrupted run that goes on ends in the same bits. The loss is a sum over models, so that their gradients do
+not mix: each is trained as if it were alone.
 
-    <folder>/last.safetensors    parameters, momenta and history at the last checkpoint
-    <folder>/best.safetensors    parameters at the best validation accuracy so far
+    <folder>/training.safetensors     all models, momenta and histories at the last checkpoint, while it is going on
+    <folder>/best.safetensors         parameters at the best validation accuracy so far
+    <folder>/last.safetensors         parameters, momenta and history at the end
+
+Of several models, those of model e of stream s are in <folder>/<s>-<e>/.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from sibcore.episodes import EpisodeSampler, Tasks
-from sibcore.files import momenta_of, put_weights, read_tensors, resume, weights_of, write_tensors
-from sibcore.seeds import combine
+from sibcore.evaluate import evaluate_each, rows, unit_bank
+from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
+from sibcore.group import Group, grouped
 from sibcore.settings import Settings, setting
-from sibcore.sib import SIB, unit
+from sibcore.sib import SIB
 
-LAST = "last.safetensors"
-BEST = "best.safetensors"
+STATE, LAST, BEST = "training.safetensors", "last.safetensors", "best.safetensors"
+
+History = list[dict[str, Any]]  # a row for every `Schedule.every` steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,117 +56,220 @@ class Schedule(Settings):
 SCHEDULES = {"paper": Schedule(momentum=0.0, weight_decay=0.0), "release": Schedule()}
 
 
-class Method(Protocol):
-    """What can be evaluated: SIB, and every class of `sibcore.baselines`."""
-
-    ways: int
-
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """Unit features support [B, m, d] and query [B, n, d], support_labels [B, m] -> logits [B, n, k]."""
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Accuracies of the single tasks [N] and their mean with a 95 % interval."""
-
-    accuracies: Tensor
-
-    @property
-    def mean(self) -> float:
-        return self.accuracies.mean().item()
-
-    @property
-    def interval(self) -> float:
-        return 1.96 * self.accuracies.std(correction=0).item() / math.sqrt(len(self.accuracies))
-
-    def right(self, queries: int) -> np.ndarray:
-        """How many of its queries each task answered rightly, [N], for records: a byte each, where that is enough."""
-        counts = (self.accuracies * queries).round().numpy()
-        return counts.astype(np.uint8 if queries < 256 else np.uint16)
-
-    def __str__(self) -> str:
-        return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} %"
-
-
-def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Evaluation:
-    """Accuracy of every task, whose indices are rows of `bank [N, d]`."""
-    answered = answers(method, bank, tasks, batch)
-    right = [logits.argmax(-1) == part.query_labels for logits, part in answered]
-    return Evaluation(torch.cat([rows.double().mean(1).cpu() for rows in right]))
-
-
-@torch.no_grad()
-def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int = 128) -> Iterator[tuple[Tensor, Tasks]]:
-    """The logits [b, n, k] of `batch` tasks at a time, beside these tasks; w is the mean of q, theta^K."""
-    bank = unit_bank(method, bank, tasks.classes.shape[1])
-    for start in range(0, len(tasks), batch):
-        part = tasks[start : start + batch]
-        with _evaluation_mode(method):
-            logits = method.answer(rows(bank, part.support), part.support_labels, rows(bank, part.query))
-        yield logits, part
-
-
-@contextlib.contextmanager
-def _evaluation_mode(method: Method) -> Iterator[None]:
-    """Matters to a xi with running statistics."""
-    was_training = method.training
-    method.eval()
-    try:
-        yield
-    finally:
-        method.train(was_training)
-
-
 def train(
-    model: SIB,
+    models: SIB | Sequence[Sequence[SIB]],
     bank: Tensor,
-    sampler: EpisodeSampler,
+    samplers: EpisodeSampler | Sequence[EpisodeSampler],
     schedule: Schedule | None = None,
     *,
     validation: tuple[Tensor, Tasks] | None = None,
     folder: Path | None = None,
     compile: bool = False,
     report: Callable[[str], None] | None = None,
-) -> list[dict[str, Any]]:
-    """Train `model` in place on tasks of `bank [N, d]` and return the history, a row for every `schedule.every` steps.
+) -> History | list[list[History]]:
+    """Train a SIB in place on tasks of `bank [N, d]` and return its history; or SIBs [S][E] and return theirs [S][E].
 
+    Models of stream s see the tasks of samplers[s]. One whose loss becomes NaN or infinite does not stop the others.
     `validation` is a bank and its fixed tasks. With a `folder` the run leaves checkpoints there and goes on from them.
     `compile` is worth its minute of compilation in runs of more than a few thousand steps. On a terminal there is a
     bar, elsewhere a line per row; `report` takes the lines instead.
     """
-    schedule = schedule or Schedule()
-    features = training_bank(model, bank, sampler)
-    optimizer = sgd(model, schedule)
-    about = _describe(model, bank, sampler, schedule, validation)
-    if folder:
-        about = resume(Path(folder) / LAST, model, optimizer, about, same=("model", "tasks", "schedule", "data"))
-    history = about["history"]
-    loss_of = compiled(task_loss) if compile else task_loss
+    alone = isinstance(models, SIB)
+    grid, streams = ([[models]], [samplers]) if alone else (models, samplers)
+    _check_samplers(grid, streams)
+    names = [f"{s}-{e}" for s, stream in enumerate(grid) for e in range(len(stream))]
+    files = Files(Path(folder), [""] if alone else names) if folder else None
+    arguments = (grid, bank, streams, schedule or Schedule(), validation, files, report)
+    histories = None
+    # running statistics change inside the loss, which a compiled step cannot have
+    if compile and all(model.setup["normalise"] != "running" for stream in grid for model in stream):
+        try:
+            histories = _train(*arguments, compile=True)
+        except NoCompiler as error:
+            _to_stderr(f"torch.compile does not work here, going on without: {error}")
+    histories = histories or _train(*arguments, compile=False)
+    width = len(grid[0])
+    return histories[0] if alone else [histories[i : i + width] for i in range(0, len(histories), width)]
+
+
+def _train(
+    grid: Sequence[Sequence[SIB]],
+    bank: Tensor,
+    samplers: Sequence[EpisodeSampler],
+    schedule: Schedule,
+    validation: tuple[Tensor, Tasks] | None,
+    files: Files | None,
+    report: Callable[[str], None] | None,
+    compile: bool,
+) -> list[History]:
+    models = [model for stream in grid for model in stream]
+    abouts = _describe(grid, bank, samplers, schedule, validation)
+    saved = files.resume(models, abouts) if files else [{}] * len(models)
+    group = grouped(grid, compile)
+    features = _training_bank(group, bank, samplers[0])
+    momenta = {name: torch.zeros_like(p) for name, p in group.trained().items()} if schedule.momentum else {}
+    for i, tensors in enumerate(saved):
+        for name, momentum in group.part(i, momenta).items():
+            momentum.copy_(tensors.get(f"momentum.{name}", momentum))
+    step = _compiled(sgd_step) if compile else sgd_step
 
     def part(start: int, stop: int, bar: tqdm) -> str:
-        row = _train_steps(model, features, sampler, schedule, optimizer, loss_of, start, stop, bar)
+        rows = _train_steps(group, momenta, features, samplers, schedule, step, start, stop, bar)
+        group.unstack()
         if validation:
-            scores = evaluate(model, *validation)
-            row |= {"validation": scores.mean, "interval": scores.interval}
-        history.append(row)
-        if folder:
-            _save(Path(folder), model, optimizer, about)
-        return _line(row, schedule.steps)
+            for row, scores in zip(rows, evaluate_each(group, *validation), strict=True):
+                row |= {"validation": scores.mean, "interval": scores.interval}
+        for about, row in zip(abouts, rows, strict=True):
+            about["history"].append(row)
+        if files:
+            files.save(models, [group.part(i, momenta) for i in range(len(models))], abouts, stop == schedule.steps)
+        return _line(rows, schedule.steps)
 
-    run_parts(part, len(history), schedule, report)
-    return history
+    _run_parts(part, len(abouts[0]["history"]), schedule, report)
+    return [about["history"] for about in abouts]
 
 
-def task_loss(
-    model: SIB, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """The negative ELBO of eq. (avi), mean over the tasks, and the logits [B, n, k]; features are unit vectors."""
-    theta = model.infer(support, support_labels, query, noise)[-1]
-    logits = model.classify(query, model.sample(theta, noise, -1))
-    loss = F.cross_entropy(logits.flatten(0, 1), query_labels.flatten())
-    if model.kl_weight:
-        loss = loss + model.kl_weight * model.kl(theta).mean()
-    return loss, logits
+def _train_steps(
+    group: Group,
+    momenta: Mapping[str, Tensor],
+    bank: Tensor,
+    samplers: Sequence[EpisodeSampler],
+    schedule: Schedule,
+    step_of: Callable[..., tuple[Tensor, Tensor]],
+    start: int,
+    stop: int,
+    bar: tqdm,
+) -> list[dict[str, Any]]:
+    """Steps `start` to `stop` - 1, and the new row of each model's history."""
+    began, sums = time.perf_counter(), 0
+    streams = zip(*(sampler.batches(start, stop, schedule.batch) for sampler in samplers), strict=True)
+    for step, tasks in enumerate(streams, start):
+        of_tasks = (
+            torch.stack([getattr(one, name) for one in tasks])
+            for name in ("support", "support_labels", "query", "query_labels")
+        )
+        noise = group.noise(schedule.batch, schedule.seed, step)
+        sums = sums + step_of(group, momenta, schedule, bank, *of_tasks, noise)
+        bar.update()
+    losses, accuracies = (sums / (stop - start)).tolist()
+    if not any(map(math.isfinite, losses)):
+        raise ValueError(f"the loss became NaN or infinite in steps {start} to {stop}: lower lr or eta")
+    rate = (stop - start) / (time.perf_counter() - began)
+    return [
+        {"step": stop, "loss": loss, "accuracy": accuracy, "steps_per_second": rate}
+        for loss, accuracy in zip(losses, accuracies, strict=True)
+    ]
+
+
+def sgd_step(
+    group: Group,
+    momenta: Mapping[str, Tensor],
+    schedule: Schedule,
+    bank: Tensor,
+    support: Tensor,
+    support_labels: Tensor,
+    query: Tensor,
+    query_labels: Tensor,
+    noise: list[Tensor | None] | None,
+) -> Tensor:
+    """A step of stochastic gradient descent as torch.optim.SGD has it, in place; losses and accuracies as [2, M].
+
+    The tasks [S, B, ...] come as rows of the bank: a compiler may then make one piece of the whole step.
+    """
+    tasks = rows(bank, support), support_labels, rows(bank, query), query_labels, noise
+    parameters = group.trained()
+
+    def loss(values: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        losses, accuracies = torch.func.functional_call(group, values, tasks)
+        return losses.sum(), (losses, accuracies)
+
+    if torch.compiler.is_compiling():  # autograd itself cannot be compiled; eagerly it is the faster of the two
+        fixed = {name: p.detach() for name, p in parameters.items()}
+        gradients, (_, (losses, accuracies)) = torch.func.grad_and_value(loss, has_aux=True)(fixed)
+    else:
+        losses, accuracies = group(*tasks)
+        gradients = dict(zip(parameters, torch.autograd.grad(losses.sum(), parameters.values()), strict=True))
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            gradient = gradients[name].add(parameter, alpha=schedule.weight_decay)
+            parameter.sub_(gradient, alpha=schedule.lr)
+            if schedule.momentum:
+                momentum = momenta[name].mul_(schedule.momentum).add_(gradient)
+                parameter.sub_(momentum, alpha=schedule.lr * schedule.momentum)  # Nesterov's
+        return torch.stack([losses, accuracies])
+
+
+class NoCompiler(RuntimeError):
+    """What torch.compile said on its first call."""
+
+
+def _compiled(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.compile(step)`; the first call raises NoCompiler where that does not work."""
+    chosen, tried = torch.compile(step, dynamic=False), False
+
+    @torch.no_grad()
+    def call(*arguments: Any) -> Tensor:
+        nonlocal tried
+        try:
+            result = chosen(*arguments)
+        except Exception as error:
+            if tried:
+                raise
+            raise NoCompiler(str(error).strip().splitlines()[0]) from error
+        tried = True
+        return result
+
+    return call
+
+
+class Files:
+    """The checkpoints of models in training, each in its own folder of `names`."""
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.state, self.folders = folder / STATE, [folder / name for name in names]
+
+    def resume(self, models: Sequence[SIB], abouts: list[dict[str, Any]]) -> list[dict[str, Tensor]]:
+        """Put the last checkpoint into models and abouts, and return its tensors, momenta among them, by model."""
+        found = self._read()
+        for model, about, (tensors, was) in zip(models, abouts, found, strict=False):
+            check_same(self.state.parent, was, about, ("model", "tasks", "schedule", "data"))
+            put_weights(model, tensors)
+            about["history"] = was["history"]
+        return [tensors for tensors, _ in found] or [{}] * len(models)
+
+    def save(
+        self,
+        models: Sequence[SIB],
+        momenta: Sequence[Mapping[str, Tensor]],
+        abouts: Sequence[Mapping[str, Any]],
+        finished: bool,
+    ) -> None:
+        """`best` goes first: a crash before the rest leaves an older state, which makes the same `best` again."""
+        for folder, model, about in zip(self.folders, models, abouts, strict=True):
+            scores = [row.get("validation", 0) for row in about["history"]]
+            if scores[-1] >= max(scores):
+                write_tensors(folder / BEST, weights_of(model), about)
+        states = [
+            weights_of(model) | {f"momentum.{name}": tensor for name, tensor in own.items()}
+            for model, own in zip(models, momenta, strict=True)
+        ]
+        if not finished:
+            every = {f"{i} {name}": tensor for i, state in enumerate(states) for name, tensor in state.items()}
+            return write_tensors(self.state, every, {"models": abouts})
+        for folder, state, about in zip(self.folders, states, abouts, strict=True):
+            write_tensors(folder / LAST, state, about)
+        return self.state.unlink(missing_ok=True)  # the last files say the same
+
+    def _read(self) -> list[tuple[dict[str, Tensor], dict[str, Any]]]:
+        if self.state.exists():
+            every, about = read_tensors(self.state)
+            parts: list[dict[str, Tensor]] = [{} for _ in self.folders]
+            for name, tensor in every.items():
+                i, own = name.split(" ")
+                parts[int(i)][own] = tensor
+            return list(zip(parts, about["models"], strict=True))
+        lasts = [folder / LAST for folder in self.folders]
+        return [read_tensors(path) for path in lasts] if all(path.exists() for path in lasts) else []
 
 
 def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
@@ -174,7 +280,7 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     return model, about
 
 
-def run_parts(
+def _run_parts(
     part: Callable[[int, int, tqdm], str], done: int, schedule: Schedule, report: Callable[[str], None] | None
 ) -> None:
     """Call `part(start, stop, bar)` for every `schedule.every` steps, `done` parts being done, and show its line."""
@@ -189,110 +295,37 @@ def run_parts(
                 (report or _to_stderr)(line)
 
 
-def sgd(model: nn.Module, schedule: Schedule) -> torch.optim.SGD:
-    return torch.optim.SGD(
-        model.parameters(),
-        schedule.lr,
-        schedule.momentum,
-        nesterov=schedule.momentum > 0,
-        weight_decay=schedule.weight_decay,
-        fused=True,
-    )
-
-
-def _train_steps(
-    model: SIB,
-    bank: Tensor,
-    sampler: EpisodeSampler,
-    schedule: Schedule,
-    optimizer: torch.optim.SGD,
-    loss_of: Callable[..., tuple[Tensor, Tensor]],
-    start: int,
-    stop: int,
-    bar: tqdm,
-) -> dict[str, Any]:
-    began = time.perf_counter()
-    loss_sum, accuracy_sum = bank.new_zeros(()), bank.new_zeros(())
-    for step, tasks in enumerate(sampler.batches(start, stop, schedule.batch), start):
-        support, query = rows(bank, tasks.support), rows(bank, tasks.query)
-        noise = model.noise(len(tasks), _generator(schedule.seed, step)) if model.sigma else None
-        loss, logits = loss_of(model, support, tasks.support_labels, query, tasks.query_labels, noise)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        loss_sum += loss.detach()
-        accuracy_sum += (logits.detach().argmax(-1) == tasks.query_labels).float().mean()
-        bar.update()
-    loss, accuracy = (total.item() / (stop - start) for total in (loss_sum, accuracy_sum))
-    if not math.isfinite(loss):
-        raise ValueError(f"the loss became NaN or infinite in steps {start} to {stop}: lower lr or eta")
-    rate = (stop - start) / (time.perf_counter() - began)
-    return {"step": stop, "loss": loss, "accuracy": accuracy, "steps_per_second": rate}
-
-
-def compiled(function: Callable) -> Callable:
-    """`torch.compile(function)`, or the function itself, with a message, where no compiler works."""
-    chosen = torch.compile(function, dynamic=False)
-    tried = False
-
-    def call(*arguments: Any) -> Any:
-        nonlocal chosen, tried
-        try:
-            result = chosen(*arguments)
-        except Exception as error:
-            if tried:
-                raise
-            _to_stderr(f"torch.compile does not work here, going on without: {str(error).strip().splitlines()[0]}")
-            chosen = function
-            result = chosen(*arguments)
-        tried = True
-        return result
-
-    return call
-
-
-def rows(bank: Tensor, index: Tensor) -> Tensor:
-    """bank [N, d], index [B, m] -> [B, m, d]; index_select is several times faster than bank[index] on a CPU."""
-    return bank.index_select(0, index.flatten()).view(*index.shape, -1)
-
-
-def unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
-    """The bank with every feature scaled to length 1, once for all tasks, where a trained method has its parameters."""
-    name = type(method).__name__
-    if ways != method.ways:
-        raise ValueError(f"the tasks have {ways} ways, but this {name} was made for {method.ways}")
-    dim = getattr(method, "dim", None)  # methods that learn nothing take features of any size
-    if bank.ndim != 2 or dim not in (None, bank.shape[1]):
-        raise ValueError(f"features: expected [N, {dim or 'd'}] for this {name}, got {[*bank.shape]}")
-    bad = ~torch.isfinite(bank).all(1)
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(f"{int(bad.sum())} of {len(bank)} features hold NaN or infinity, the first is row {first}")
-    return unit(bank).to(next(method.parameters(), bank))
-
-
-def training_bank(model: Method, bank: Tensor, sampler: EpisodeSampler) -> Tensor:
+def _training_bank(group: Group, bank: Tensor, sampler: EpisodeSampler) -> Tensor:
     """`unit_bank`, if it is the bank that the sampler draws from."""
     if len(bank) != sampler.rows:
         raise ValueError(
             f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
         )
-    return unit_bank(model, bank, sampler.ways)
+    return unit_bank(group.models[0], bank, sampler.ways)
 
 
-def _generator(seed: int, step: int) -> torch.Generator:
-    return torch.Generator().manual_seed(combine(seed, step))
+def _check_samplers(grid: Sequence[Sequence[SIB]], samplers: Sequence[EpisodeSampler]) -> None:
+    if len(samplers) != len(grid):
+        raise ValueError(f"{len(grid)} streams of models need as many samplers, got {len(samplers)}")
+    for sampler in samplers:
+        if sampler.setup | {"seed": 0} != samplers[0].setup | {"seed": 0} or sampler.rows != samplers[0].rows:
+            raise ValueError(f"samplers may differ in seed only: {sampler.setup} is not like {samplers[0].setup}")
 
 
-def _describe(model: SIB, bank: Tensor, sampler: EpisodeSampler, schedule: Schedule, validation: Any) -> dict[str, Any]:
-    """What must be the same for a checkpoint to be continued, and an empty history."""
-    return {
-        "model": model.setup,
-        "tasks": sampler.setup,
-        "schedule": asdict(schedule),
-        "data": digest(bank, validation),
-        "history": [],
-    }
+def _describe(
+    grid: Sequence[Sequence[SIB]],
+    bank: Tensor,
+    samplers: Sequence[EpisodeSampler],
+    schedule: Schedule,
+    validation: tuple[Tensor, Tasks] | None,
+) -> list[dict[str, Any]]:
+    """Of each model, what must be the same for a checkpoint to be continued, and an empty history."""
+    shared = {"schedule": asdict(schedule), "data": digest(bank, validation)}
+    return [
+        {"model": model.setup, "tasks": sampler.setup, **shared, "history": []}
+        for stream, sampler in zip(grid, samplers, strict=True)
+        for model in stream
+    ]
 
 
 def digest(bank: Tensor, validation: tuple[Tensor, Tasks] | None) -> str:
@@ -304,27 +337,20 @@ def digest(bank: Tensor, validation: tuple[Tensor, Tasks] | None) -> str:
     return hashed.hexdigest()
 
 
-def _save(folder: Path, model: SIB, optimizer: torch.optim.SGD, about: dict[str, Any]) -> None:
-    """`best` goes first: a crash between the two leaves an older `last`, which makes the same `best` again."""
-    save_best(folder, model, about)
-    write_tensors(folder / LAST, weights_of(model) | momenta_of(model, optimizer), about)
+def _line(rows: Sequence[Mapping[str, Any]], steps: int) -> str:
+    sound = [row for row in rows if math.isfinite(row["loss"])]
 
+    def span(name: str, factor: float, digits: int) -> str:
+        texts = [f"{factor * row[name]:.{digits}f}" for row in sorted(sound, key=lambda row: row[name])]
+        return " to ".join(dict.fromkeys([texts[0], texts[-1]]))
 
-def save_best(folder: Path, model: SIB, about: dict[str, Any]) -> None:
-    history = about["history"]
-    if history[-1].get("validation", 0) >= max(row.get("validation", 0) for row in history):
-        write_tensors(folder / BEST, weights_of(model), about)
-
-
-def _line(row: dict[str, Any], steps: int) -> str:
-    checked = f"  validation {100 * row['validation']:.2f} %" if "validation" in row else ""
-    learned = f"loss {row['loss']:.4f}  accuracy {100 * row['accuracy']:.2f} %{checked}"
-    return f"step {row['step']}/{steps}  {learned}  {pace(row, steps)}"
-
-
-def pace(row: dict[str, Any], steps: int) -> str:
-    left = (steps - row["step"]) / row["steps_per_second"] / 60
-    return f"{row['steps_per_second']:.0f} steps/s  {left:.0f} min left"
+    checked = f"  validation {span('validation', 100, 2)} %" if "validation" in rows[0] else ""
+    learned = f"loss {span('loss', 1, 4)}  accuracy {span('accuracy', 100, 2)} %{checked}"
+    lost = len(rows) - len(sound)
+    diverged = f"  {lost} of {len(rows)} models diverged" if lost else ""
+    rate = rows[0]["steps_per_second"]
+    left = (steps - rows[0]["step"]) / rate / 60
+    return f"step {rows[0]['step']}/{steps}  {learned}{diverged}  {rate:.0f} steps/s  {left:.0f} min left"
 
 
 def _to_stderr(line: str) -> None:

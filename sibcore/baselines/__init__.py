@@ -1,7 +1,7 @@
 """What a user would pick instead of SIB, on the same frozen features and the same tasks.
 
     method = BASELINES["pt-map"](ways=5)
-    sibcore.train.evaluate(method, bank, tasks)
+    sibcore.evaluate.evaluate(method, bank, tasks)
 
 Nothing here is trained: hyper-parameters have published defaults, and `tune` chooses among a few on validation tasks.
 """
@@ -19,7 +19,7 @@ from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTun
 from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
 from sibcore.baselines.propagation import LabelPropagation, LaplacianShot
 from sibcore.episodes import Tasks
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 
 BASELINES: dict[str, type[Baseline]] = {
     "nearest-centroid": NearestCentroid,

@@ -29,11 +29,11 @@ from sibcore import datasets
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
+from sibcore.evaluate import evaluate
 from sibcore.files import momenta_of, resume, weights_of, write_tensors
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
-from sibcore.train import evaluate
 from sibcore.vision import parallel
 from sibcore.vision.augment import as_float, augment, draw, resize
 from sibcore.vision.backbones import exact_convolutions, feature_network, save_network

@@ -33,22 +33,6 @@ def tasks(n=5, seed=1):
     return turned[:, :n], turned, torch.arange(4).repeat_interleave(n).expand(2, -1)
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_the_first_step_is_the_gradient_of_the_rotation_loss_through_the_class_predictions(reduction):
-    model, (upright, turned, turns) = adapter(), tasks()
-    model.sib.reduction = reduction
-    theta = model.start.detach().expand(2, -1, -1).clone().requires_grad_()
-    cosine = F.cosine_similarity(turned[:, :, None], theta[:, None], dim=-1)
-    y = model.sib.scale * (model.sib.bias + cosine)
-    z = torch.cat([y, turned], -1) @ model.turn_head.weight.mT + model.turn_head.bias
-    loss = F.cross_entropy(z.flatten(0, 1), turns.flatten(), reduction="sum") / 4  # the mean over turns
-    if reduction == "mean":
-        loss = loss / upright.shape[1]
-    expected = theta - 0.1 * torch.autograd.grad(loss, theta)[0]
-    assert torch.allclose(model.theta(upright, turned, turns)[0], expected, atol=1e-12)
-    assert (expected - theta).abs().max() > 1e-3
-
-
 def test_without_rotations_and_steps_the_class_weights_are_lambda():
     for method in ("source-only", "Rot", "SIB"):
         model = adapter(K=0, method=method)

@@ -7,8 +7,9 @@ import torch
 
 from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler, Tasks
+from sibcore.evaluate import Evaluation, evaluate
 from sibcore.sib import SIB
-from sibcore.train import SCHEDULES, Evaluation, Schedule, evaluate, load_sib, train
+from sibcore.train import SCHEDULES, Schedule, load_sib, train
 
 CLASSES, PER_CLASS, DIM = 12, 30, 16
 
@@ -90,7 +91,7 @@ def test_a_finished_run_is_loaded_and_not_trained_again(tmp_path, monkeypatch):
 
 def test_best_and_last_are_both_kept(tmp_path, monkeypatch):
     scores = iter([0.5, 0.9, 0.7])
-    monkeypatch.setattr(meta, "evaluate", lambda *_: Evaluation(torch.tensor([next(scores)])))
+    monkeypatch.setattr(meta, "evaluate_each", lambda *_: [Evaluation(torch.tensor([next(scores)]))])
     model, _ = run(tmp_path)
     best, about = load_sib(tmp_path / meta.BEST)
     last, _ = load_sib(tmp_path / meta.LAST)
@@ -188,7 +189,7 @@ def test_512_tasks_at_once_stay_under_two_gibibytes():
     code = """
 import resource, torch
 from sibcore.episodes import EpisodeSampler
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 from sibcore.sib import SIB
 labels = torch.arange(20).repeat_interleave(600)
 tasks = EpisodeSampler(labels, 5, 1, 15, seed=0).sample(0, 1024)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.evaluate import evaluate
 from sibcore.sib import SIB
-from sibcore.train import evaluate
 from sibcore.vision.features import feature_bank
 from sibrepro.facts import Record
 from sibrepro.few_shot import shipped

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from sibcore import datasets, stacked
-from sibcore import train as meta
+from sibcore import datasets, train
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
+from sibcore.evaluate import evaluate
 from sibcore.files import put_weights, sha256
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
@@ -34,7 +34,7 @@ from sibrepro.few_shot import shipped
 from sibrepro.few_shot.settings import FEW_SHOT, PRETRAIN, FewShot, Pretraining
 
 SPLITS = ("train", "val", "test")
-CHECKPOINTS = {"best": meta.BEST, "last": meta.LAST}
+CHECKPOINTS = {"best": train.BEST, "last": train.LAST}
 Banks = Mapping[str, Features]
 Numbers = tuple[dict[str, Any], dict[str, np.ndarray]]  # metrics and arrays
 Block = list[list[FewShot]]  # [S][E]: seeds, each with the same settings of K and eta
@@ -106,7 +106,7 @@ def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = No
 
     def compute(p: FewShot, folder: Path) -> Numbers:
         banks = origin.banks()
-        return results(p, folder, banks, _meta_train(p, folder, banks))
+        return results(p, folder, banks, _meta_train([[p]], banks, folder)[0][0])
 
     return FEW_SHOT.run(p, compute, data=origin.hashes, long=True)
 
@@ -115,7 +115,7 @@ def together(settings: Sequence[FewShot], data: ImageSet | None = None, network:
     """The run of each experiment, in their order; what is not done yet is trained now, together where possible."""
     todo = [p for p in dict.fromkeys(settings) if not FEW_SHOT.is_done(p, source(p, data, network).hashes)]
     for block in blocks(todo):
-        if sum(map(len, block)) > 1 and _stackable(block[0][0]):
+        if sum(map(len, block)) > 1:
             _train_block(block, source(block[0][0], data, network))
     return [few_shot(p, data, network) for p in settings]
 
@@ -149,8 +149,8 @@ def results(p: FewShot, folder: Path, banks: Banks, history: list[dict[str, Any]
             continue  # no second test for want of images; with p.shots itself the sampler says what is wrong
         fixed = tasks(dataclasses.replace(p, shots=shots), bank, "test").to(device)
         for name, file in CHECKPOINTS.items():
-            trained, _ = meta.load_sib(folder / file)
-            tested = meta.evaluate(trained.to(device), bank.features, fixed)
+            trained, _ = train.load_sib(folder / file)
+            tested = evaluate(trained.to(device), bank.features, fixed)
             metrics |= {f"{name}/{shots}shot": 100 * tested.mean, f"{name}/{shots}shot_ci95": 100 * tested.interval}
             arrays[f"{name}/{shots}shot"] = tested.right(p.ways * p.queries)
     return metrics, arrays
@@ -191,26 +191,31 @@ def untrained(p: FewShot, dim: int) -> SIB:
     ).to(pick_device())
 
 
-def schedule(p: FewShot) -> meta.Schedule:
-    return dataclasses.replace(meta.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
+def schedule(p: FewShot) -> train.Schedule:
+    return dataclasses.replace(train.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
 
 
-def _meta_train(p: FewShot, folder: Path, banks: Banks) -> list[dict[str, Any]]:
-    train, val = banks["train"], banks["val"]
-    bank = train.views.flatten(0, 1) if p.views else train.features
-    return meta.train(
-        untrained(p, bank.shape[1]),
-        bank,
-        training_tasks(p, train),
-        schedule(p),
-        validation=(val.features, tasks(p, val, "val").to(pick_device())),
+def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[list[dict[str, Any]]]]:
+    """Train the models of a block in one pass; histories [S][E]. A folder of one run holds that run's own files."""
+    first, bank = block[0][0], banks["train"]
+    features = bank.views.flatten(0, 1) if first.views else bank.features
+    models = [[untrained(p, features.shape[1]) for p in stream] for stream in block]
+    samplers = [training_tasks(stream[0], bank) for stream in block]
+    alone = sum(map(len, block)) == 1
+    histories = train.train(
+        models[0][0] if alone else models,
+        features,
+        samplers[0] if alone else samplers,
+        schedule(first),
+        validation=(banks["val"].features, tasks(first, banks["val"], "val").to(pick_device())),
         folder=folder,
-        compile=p.K > 0 and p.steps >= 10_000,  # compiling takes about a minute
+        compile=any(p.K for p in block[0]) and first.steps >= 10_000,  # compiling takes about a minute
     )
+    return [[histories]] if alone else histories
 
 
 def blocks(settings: Sequence[FewShot]) -> list[Block]:
-    """Experiments that can share a stack: alike in all but K, eta and seed, every seed with the same K and eta."""
+    """Experiments that can be trained together: alike in all but K, eta and seed, each seed with the same K and eta."""
     by_seed: dict[FewShot, dict[int, list[FewShot]]] = {}
     for p in settings:
         key = dataclasses.replace(p, K=0, eta=1.0, seed=0)
@@ -223,29 +228,14 @@ def blocks(settings: Sequence[FewShot]) -> list[Block]:
     return list(found.values())
 
 
-def _stackable(p: FewShot) -> bool:
-    """A stack has no noise, no KL term, no running statistics and the paper's xi."""
-    return (p.fidelity, p.equivariant, p.views) == ("release", False, 0) and p.normalise != "running"
-
-
 def _train_block(block: Block, origin: Source) -> None:
-    """Train a stack in the cache folder, where it can go on, and write the run of each of its models.
+    """Train a block in the cache folder, where it can go on, and write the run of each of its models.
 
     The folder goes last: what is killed before starts from finished trainings. Each run's time is its share.
     """
-    first, banks = block[0][0], origin.banks()
-    train, val = banks["train"], banks["val"]
-    folder = cache_folder() / "stacks" / _name(block, origin)
+    banks, folder = origin.banks(), cache_folder() / "stacks" / _name(block, origin)
     began = time.perf_counter()
-    histories = stacked.train(
-        [[untrained(p, train.features.shape[1]) for p in stream] for stream in block],
-        train.features,
-        [training_tasks(stream[0], train) for stream in block],
-        schedule(first),
-        validation=(val.features, tasks(first, val, "val").to(pick_device())),
-        folder=folder,
-        compile=first.steps >= 10_000,
-    )
+    histories = _meta_train(block, banks, folder)
     count = sum(map(len, block))
     share = (time.perf_counter() - began) / count
     for s, stream in enumerate(block):

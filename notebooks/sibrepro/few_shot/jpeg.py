@@ -11,8 +11,8 @@ from PIL import Image
 
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.evaluate import evaluate
 from sibcore.sib import SIB
-from sibcore.train import evaluate
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import extract
 from sibrepro.facts import Record

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from sibcore.baselines import BASELINES, tune
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 from sibrepro.facts import Record
 from sibrepro.few_shot.experiment import Numbers, source, tasks
 from sibrepro.few_shot.settings import RIVAL, Rival

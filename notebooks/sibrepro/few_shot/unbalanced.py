@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from sibcore.device import pick_device
 from sibcore.episodes import Tasks
+from sibcore.evaluate import Evaluation, answers, evaluate
 from sibcore.sib import SIB
-from sibcore.train import Evaluation, answers, evaluate
 from sibrepro.facts import Record
 from sibrepro.few_shot.experiment import Banks, Numbers, examine, tasks
 from sibrepro.few_shot.settings import UNBALANCED, FewShot

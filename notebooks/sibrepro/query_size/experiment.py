@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
+from sibcore.evaluate import evaluate
 from sibcore.sib import SIB, unit
-from sibcore.train import evaluate
 from sibcore.vision.features import Features
 from sibrepro.facts import Record
 from sibrepro.few_shot.experiment import SPLITS, Banks, Numbers, examine, tasks

@@ -10,7 +10,7 @@ from few_shot_tasks import tasks
 
 from sibcore.baselines import BASELINES, tune
 from sibcore.episodes import EpisodeSampler
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 
 CASES = {
     "1-shot": {"ways": 5, "shots": 1},

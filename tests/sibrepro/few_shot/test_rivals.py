@@ -7,7 +7,7 @@ from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibcore.baselines import BASELINES
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 from sibrepro.few_shot.experiment import few_shot, source, tasks
 from sibrepro.few_shot.rivals import rival
 from sibrepro.few_shot.settings import FewShot, Rival

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 from tiny_images import untrained_network
@@ -13,7 +12,7 @@ from tiny_images import untrained_network
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
-from sibcore.train import evaluate
+from sibcore.evaluate import evaluate
 from sibcore.vision.features import Features, feature_bank
 from sibrepro.few_shot.experiment import SPLITS, few_shot, tasks, trained_sib
 from sibrepro.few_shot.settings import FewShot

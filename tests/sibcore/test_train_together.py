@@ -4,11 +4,15 @@ import math
 import pytest
 import torch
 
-from sibcore import stacked
+from sibcore import files
 from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler
+from sibcore.evaluate import Evaluation, evaluate, evaluate_each
+from sibcore.files import read_tensors
+from sibcore.group import Apart, grouped
 from sibcore.sib import SIB
-from sibcore.train import Schedule, load_sib
+from sibcore.stack import Stacked
+from sibcore.train import Schedule, load_sib, train
 
 CLASSES, PER_CLASS, WAYS, DIM = 8, 20, 3, 10
 ETAS = (0.03, 0.01, 0.001)  # larger ones make training chaotic, see below
@@ -51,7 +55,7 @@ def run(models, folder=None, *, steps=6, shots=1, report=lambda line: None, comp
     bank, _ = gaussian_bank()
     streams = samplers(shots, len(models))
     options = {"validation": validation(shots), "folder": folder, "report": report, "compile": compile}
-    return stacked.train(models, bank, streams, schedule, **options)
+    return train(models, bank, streams, schedule, **options)
 
 
 def same_parameters(a: SIB, b: SIB) -> bool:
@@ -85,10 +89,10 @@ def test_training_together_is_training_each_alone(steps, options, shots):
     schedule = Schedule(steps=20, every=8, batch=4, lr=0.003)
     checked = validation(shots)
     quiet = {"validation": checked, "report": lambda line: None}
-    histories = stacked.train(together, bank, samplers(shots), schedule, **quiet)
+    histories = train(together, bank, samplers(shots), schedule, **quiet)
     for s, sampler in enumerate(samplers(shots)):
         for e, model in enumerate(alone[s]):
-            expected = meta.train(model, bank, sampler, schedule, **quiet)
+            expected = train(model, bank, sampler, schedule, **quiet)
             for (name, mine), theirs in zip(together[s][e].named_parameters(), model.parameters(), strict=True):
                 assert torch.allclose(mine, theirs, rtol=0, atol=1e-9), (s, e, name)
             for row, other in zip(histories[s][e], expected, strict=True):
@@ -105,12 +109,12 @@ def test_with_large_steps_it_differs_from_training_alone_no_more_than_a_last_bit
     together, alone, touched = (grid((3, 3, 3), [eta] * 3, streams=1) for _ in range(3))
     bank, _ = gaussian_bank()
     schedule, quiet = Schedule(steps=6, every=6, batch=4, lr=0.003), {"report": lambda line: None}
-    stacked.train(together, bank, samplers(streams=1), schedule, **quiet)
+    train(together, bank, samplers(streams=1), schedule, **quiet)
     for model in touched[0]:
         for parameter in model.parameters():
             parameter.data *= 1 + 2 * torch.finfo(torch.float64).eps
     for model in alone[0] + touched[0]:
-        meta.train(model, bank, samplers(streams=1)[0], schedule, **quiet)
+        train(model, bank, samplers(streams=1)[0], schedule, **quiet)
     for mine, one, other in zip(together[0], alone[0], touched[0], strict=True):
         assert distance(mine, one) < 1e-9
         assert distance(mine, one) < 1e-12 + 100 * distance(other, one)
@@ -132,7 +136,7 @@ def test_the_models_of_a_stack_learn_something_and_something_else():
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch):
     whole, parts = grid((1, 0, 2)), grid((1, 0, 2))
     histories = run(whole, tmp_path / "whole")
-    original, calls = stacked._train_steps, 0
+    original, calls = meta._train_steps, 0
 
     def stop_in_the_third_part(*arguments):
         nonlocal calls
@@ -141,10 +145,10 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(stacked, "_train_steps", stop_in_the_third_part)
+    monkeypatch.setattr(meta, "_train_steps", stop_in_the_third_part)
     with pytest.raises(KeyboardInterrupt):
         run(parts, tmp_path / "parts")
-    monkeypatch.setattr(stacked, "_train_steps", original)
+    monkeypatch.setattr(meta, "_train_steps", original)
     resumed = grid((1, 0, 2))
     assert without_speed(run(resumed, tmp_path / "parts")) == without_speed(histories)
     for s in range(2):
@@ -158,14 +162,14 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 def test_a_finished_run_is_loaded_and_not_trained_again(tmp_path, monkeypatch):
     trained, loaded = grid(), grid()
     histories = run(trained, tmp_path)
-    monkeypatch.setattr(stacked, "_train_steps", None)
+    monkeypatch.setattr(meta, "_train_steps", None)
     assert run(loaded, tmp_path) == histories
     assert all(same_parameters(a, b) for x, y in zip(trained, loaded, strict=True) for a, b in zip(x, y, strict=True))
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run(grid(), tmp_path)
-    with pytest.raises(ValueError, match="belongs to another run: its models is"):
+    with pytest.raises(ValueError, match="belongs to another run: its model is"):
         run(grid(etas=(0.1, 0.01, 0.001)), tmp_path)
 
 
@@ -177,10 +181,10 @@ def test_the_files_of_a_model_are_those_of_training_it_alone(tmp_path):
     for s, sampler in enumerate(samplers()):
         for e, model in enumerate(alone[s]):
             options = {"validation": validation(), "report": lambda line: None}
-            history = meta.train(model, bank, sampler, schedule, folder=tmp_path / "alone", **options)
+            history = train(model, bank, sampler, schedule, folder=tmp_path / "alone", **options)
             for name in (meta.LAST, meta.BEST):
-                mine, about = meta.read_tensors(tmp_path / "together" / f"{s}-{e}" / name)
-                theirs, expected = meta.read_tensors(tmp_path / "alone" / name)
+                mine, about = read_tensors(tmp_path / "together" / f"{s}-{e}" / name)
+                theirs, expected = read_tensors(tmp_path / "alone" / name)
                 assert about.keys() == expected.keys()
                 assert all(about[key] == expected[key] for key in ("model", "tasks", "schedule", "data"))
                 assert mine.keys() == theirs.keys()
@@ -193,10 +197,10 @@ def test_the_files_of_a_model_are_those_of_training_it_alone(tmp_path):
 def test_best_is_chosen_for_each_model_by_itself(tmp_path, monkeypatch):
     scores = {0: iter([0.5, 0.9, 0.7]), 1: iter([0.8, 0.2, 0.3])}
 
-    def scripted(stack, *_):
-        return stack.grid(lambda s, e: meta.Evaluation(torch.tensor([next(scores[e])])))
+    def scripted(*_):
+        return [Evaluation(torch.tensor([next(scores[e])])) for e in range(2)]
 
-    monkeypatch.setattr(stacked, "evaluate", scripted)
+    monkeypatch.setattr(meta, "evaluate_each", scripted)
     run(grid((2, 2), ETAS[:2], streams=1), tmp_path)
     steps = [load_sib(tmp_path / f"0-{e}" / meta.BEST)[1]["history"][-1]["step"] for e in range(2)]
     assert steps == [4, 2]
@@ -221,14 +225,14 @@ def test_a_model_that_diverges_leaves_the_others_untouched(bad):
     assert "nan" not in lines[-1]
 
 
-def test_stacked_evaluation_is_that_of_each_model(tmp_path):
+@pytest.mark.parametrize("kind", [Stacked, Apart])
+def test_evaluation_of_a_group_is_that_of_each_model(kind):
     models = grid((3, 0, 1))
-    stack = stacked.Stacked(models)
     bank, tasks = validation(5)
     for batch in (7, 32):
-        scores = stacked.evaluate(stack, bank, tasks, batch)
-        for s, e in stack.places():
-            assert torch.equal(scores[s][e].accuracies, meta.evaluate(models[s][e], bank, tasks).accuracies)
+        scores = evaluate_each(kind(models), bank, tasks, batch)
+        for model, score in zip((model for stream in models for model in stream), scores, strict=True):
+            assert torch.equal(score.accuracies, evaluate(model, bank, tasks).accuracies)
 
 
 def test_progress_reaches_a_log_without_a_terminal(capsys):
@@ -242,12 +246,12 @@ def test_samplers_that_do_not_fit_are_refused():
     bank, labels = gaussian_bank()
     models = grid()
     with pytest.raises(ValueError, match="2 streams of models need as many samplers, got 1"):
-        stacked.train(models, bank, samplers()[:1])
+        train(models, bank, samplers()[:1])
     other = EpisodeSampler(labels, WAYS, 2, 4, seed=1)
     with pytest.raises(ValueError, match="samplers may differ in seed only"):
-        stacked.train(models, bank, [samplers()[0], other])
+        train(models, bank, [samplers()[0], other])
     with pytest.raises(ValueError, match="draws from 160 rows"):
-        stacked.train(models, bank[:-1], samplers())
+        train(models, bank[:-1], samplers())
 
 
 def test_the_callers_models_are_trained_in_place_and_nothing_else():
@@ -256,3 +260,113 @@ def test_the_callers_models_are_trained_in_place_and_nothing_else():
     run(models)
     assert not same_parameters(models[0][0], others[0][0])
     assert all(p.grad is None for stream in models for model in stream for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"fidelity": "paper", "sigma": 0.1}, {"normalise": "running"}, {"equivariant": True}],
+    ids=["noise and KL", "running statistics", "another xi"],
+)
+def test_what_no_stack_has_is_trained_together_all_the_same(options):
+    together, alone = grid((2, 0), ETAS[:2], **options), grid((2, 0), ETAS[:2], **options)
+    histories = run(together)
+    bank, _ = gaussian_bank()
+    schedule = Schedule(steps=6, every=2, batch=4, lr=0.01)
+    for s, sampler in enumerate(samplers()):
+        for e, model in enumerate(alone[s]):
+            history = train(model, bank, sampler, schedule, validation=validation(), report=lambda line: None)
+            assert same_parameters(together[s][e], model)
+            assert without_speed([[histories[s][e]]]) == without_speed([[history]])
+
+
+def traced(function, **options):
+    """What torch.compile traces, without the minute of making machine code of it."""
+    return torch_compile(function, backend="eager", fullgraph=True, **options)
+
+
+torch_compile = torch.compile
+
+
+@pytest.mark.parametrize("options", [{}, {"transductive": False}, {"fidelity": "paper", "sigma": 0.1}])
+def test_the_compiled_step_is_the_eager_one(options, monkeypatch, capsys):
+    eager, compiled = (grid((1,), ETAS[:1], streams=1, **options) for _ in range(2))
+    expected = run(eager)
+    monkeypatch.setattr(torch, "compile", traced)
+    torch.compiler.reset()
+    histories = run(compiled, compile=True)
+    torch.compiler.reset()
+    assert "does not work" not in capsys.readouterr().err
+    assert distance(eager[0][0], compiled[0][0]) < 1e-9
+    assert histories[0][0][-1]["loss"] == pytest.approx(expected[0][0][-1]["loss"], abs=1e-9)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_run_killed_before_or_after_any_write_ends_in_the_same_bits(alone, tmp_path, monkeypatch):
+    write = files.write_atomically
+
+    def attempt(folder, writes=None, before=True):
+        """Train, and die at write number `writes`."""
+        done = 0
+
+        def counted(*arguments):
+            nonlocal done
+            if before and done == writes:
+                raise Killed
+            write(*arguments)
+            done += 1
+            if not before and done - 1 == writes:
+                raise Killed
+
+        models = grid((1, 0), ETAS[:2], streams=1)
+        monkeypatch.setattr(files, "write_atomically", counted)
+        if alone:
+            schedule, bank = Schedule(steps=5, every=2, batch=4, lr=0.01), gaussian_bank()[0]
+            options = {"validation": validation(), "folder": folder, "report": lambda line: None}
+            train(models[0][0], bank, samplers()[0], schedule, **options)
+        else:
+            run(models, folder, steps=5)
+        return done
+
+    def content(folder):
+        return {
+            str(path.relative_to(folder)): {name: tensor.tolist() for name, tensor in read_tensors(path)[0].items()}
+            for path in folder.rglob("*.safetensors")
+        }
+
+    writes = attempt(tmp_path / "whole")
+    whole = content(tmp_path / "whole")
+    assert len(whole) == (2 if alone else 4), "best and last of each model, and nothing else"
+    for number in range(writes):
+        for before in (True, False):
+            folder = tmp_path / f"{number}-{before}"
+            with pytest.raises(Killed):
+                attempt(folder, number, before)
+            attempt(folder)
+            assert content(folder) == whole
+
+
+@pytest.mark.parametrize("options", [{}, {"transductive": False}, {"equivariant": True}, {"fidelity": "paper"}])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_step_and_an_answer_need_no_other_device_than_that_of_the_models(options, compiled):
+    """Meta tensors have a device and a shape and no numbers: a tensor made elsewhere would not go with them."""
+    models = [[SIB(WAYS, DIM, 2, 0.01, **options).to("meta")]]
+    group = grouped(models, compiled)
+    bank = torch.zeros(20, DIM, device="meta")
+    support, query = (torch.zeros(1, 4, size, dtype=torch.long, device="meta") for size in (WAYS, 12))
+    momenta = {name: torch.zeros_like(p) for name, p in group.trained().items()}
+    noise = [torch.zeros(3, 4, WAYS, DIM, device="meta")] if options.get("fidelity") else [None]
+    result = meta.sgd_step(group, momenta, Schedule(), bank, support, support, query, query, noise)
+    assert (result.shape, result.device.type) == ((2, 1), "meta")
+    answer = group.answer(bank[:WAYS].expand(4, -1, -1), support[0], bank[:12].expand(4, -1, -1))
+    assert (answer.shape, answer.device.type) == ((1, 4, 12, WAYS), "meta")
+
+
+def test_models_of_other_tasks_are_refused():
+    with pytest.raises(ValueError, match="4 ways and 10 dimensions do not go with 3 and 10"):
+        grouped([[SIB(3, 10), SIB(4, 10)]], compiled=False)
+    with pytest.raises(ValueError, match=r"equally many models, at least one, got \[1, 2\]"):
+        grouped([[SIB(3, 10)], [SIB(3, 10), SIB(3, 10)]], compiled=False)

@@ -1,0 +1,110 @@
+"""Evaluation of a method, or of a group of SIBs, on many tasks at once."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sibcore.episodes import Tasks
+from sibcore.sib import unit
+
+
+class Method(Protocol):
+    """What can be evaluated: SIB, a group of them, and every class of `sibcore.baselines`."""
+
+    ways: int
+
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        """Unit features support [B, m, d] and query [B, n, d], support_labels [B, m] -> logits [B, n, k]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Accuracies of the single tasks [N] and their mean with a 95 % interval."""
+
+    accuracies: Tensor
+
+    @property
+    def mean(self) -> float:
+        return self.accuracies.mean().item()
+
+    @property
+    def interval(self) -> float:
+        return 1.96 * self.accuracies.std(correction=0).item() / math.sqrt(len(self.accuracies))
+
+    def right(self, queries: int) -> np.ndarray:
+        """How many of its queries each task answered rightly, [N], for records: a byte each, where that is enough."""
+        counts = (self.accuracies * queries).round().numpy()
+        return counts.astype(np.uint8 if queries < 256 else np.uint16)
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} %"
+
+
+def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int = 64) -> Evaluation:
+    """Accuracy of every task, whose indices are rows of `bank [N, d]`."""
+    return Evaluation(_accuracies(method, bank, tasks, batch))
+
+
+def evaluate_each(group: Method, bank: Tensor, tasks: Tasks, batch: int = 32) -> list[Evaluation]:
+    """`evaluate` for each of M models whose group answers with [M, B, n, k] (see `sibcore.group`)."""
+    return [Evaluation(accuracies) for accuracies in _accuracies(group, bank, tasks, batch)]
+
+
+def _accuracies(method: Method, bank: Tensor, tasks: Tasks, batch: int) -> Tensor:
+    right = (most_likely(logits) == part.query_labels for logits, part in answers(method, bank, tasks, batch))
+    return torch.cat([rows.double().mean(-1).cpu() for rows in right], -1)
+
+
+@torch.no_grad()
+def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int = 64) -> Iterator[tuple[Tensor, Tasks]]:
+    """The logits [b, n, k] of `batch` tasks at a time, beside these tasks; w is the mean of q, theta^K."""
+    bank = unit_bank(method, bank, tasks.classes.shape[1])
+    for start in range(0, len(tasks), batch):
+        part = tasks[start : start + batch]
+        with _evaluation_mode(method):
+            logits = method.answer(rows(bank, part.support), part.support_labels, rows(bank, part.query))
+        yield logits, part
+
+
+@contextlib.contextmanager
+def _evaluation_mode(method: Method) -> Iterator[None]:
+    """Matters to a xi with running statistics."""
+    was_training = method.training
+    method.eval()
+    try:
+        yield
+    finally:
+        method.train(was_training)
+
+
+def most_likely(logits: Tensor, dim: int = -1) -> Tensor:
+    """The class of the largest logit. On a CPU `argmax` takes many times longer where `dim` is not last in memory."""
+    return logits.max(dim).indices
+
+
+def rows(bank: Tensor, index: Tensor) -> Tensor:
+    """bank [N, d], index [..., m] -> [..., m, d]; index_select is several times faster than bank[index] on a CPU."""
+    return bank.index_select(0, index.flatten()).view(*index.shape, -1)
+
+
+def unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
+    """The bank with every feature scaled to length 1, once for all tasks, where a trained method has its parameters."""
+    name = type(method).__name__
+    if ways != method.ways:
+        raise ValueError(f"the tasks have {ways} ways, but this {name} was made for {method.ways}")
+    dim = getattr(method, "dim", None)  # methods that learn nothing take features of any size
+    if bank.ndim != 2 or dim not in (None, bank.shape[1]):
+        raise ValueError(f"features: expected [N, {dim or 'd'}] for this {name}, got {[*bank.shape]}")
+    bad = ~torch.isfinite(bank).all(1)
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(f"{int(bad.sum())} of {len(bank)} features hold NaN or infinity, the first is row {first}")
+    return unit(bank).to(next(method.parameters(), bank))
