@@ -29,7 +29,7 @@ QUICK = dataclasses.replace(FULL, steps=2000, test_episodes=1000)
 
 
 def own_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project in `folder` that has published nothing yet but features of CIFAR-FS under Conv-4-64, which are empty."""
+    """A project in `folder` that has published nothing but (empty) features of CIFAR-FS under Conv-4-64."""
     monkeypatch.setenv("SIB_HOME", str(folder))
     place = shipped.file("cifar-fs", "conv4-64")
     place.parent.mkdir(parents=True)

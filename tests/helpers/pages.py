@@ -13,6 +13,7 @@ class Page(HTMLParser):
         super().__init__()
         self.file = file
         self.tags: list[str] = []
+        self.attributes: set[str] = set()
         self.ids: list[str] = []
         self.links: list[str] = []  # where a reader may go
         self.resources: list[str] = []  # what a browser loads
@@ -24,6 +25,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag, attributes):
         values = dict(attributes)
         self.tags.append(tag)
+        self.attributes |= values.keys()
         self.ids += [values["id"]] if values.get("id") else []
         if tag == "a" and "href" in values:
             self.links.append(values["href"])

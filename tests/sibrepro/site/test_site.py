@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 
@@ -12,12 +13,14 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from pages import pages
 
-from sibrepro import __main__, paths, tables
+from sibrepro import __main__, claims, paths
 from sibrepro import site as report
+from sibrepro.facts import Record, publish
 from sibrepro.run import pipeline
-from sibrepro.site import findings, maths, sources, text
+from sibrepro.site import maths
+from sibrepro.spinning_lines.plan import OPTIMUM, PAPER
 
-RESULTS = paths.PACKAGE.parent / "results"
+RESULTS = paths.PACKAGE.parents[1] / "results"
 STORY = r"# 7 · A story" + "\n\n" + r"Since $\frac{a}{b}=\log p$, so [there](02_other.ipynb) and [not there](../x.py)."
 
 
@@ -30,9 +33,21 @@ def site(real_report):
 def tiny(tmp_path, monkeypatch):
     """A project of one notebook, without tables and runs."""
     monkeypatch.setenv("SIB_HOME", str(tmp_path))
-    monkeypatch.setenv("SIB_OUTPUT", str(tmp_path))
+    monkeypatch.delenv("SIB_OUTPUT")
     write(tmp_path / "notebooks" / "01_story.ipynb", "as committed")
-    return tmp_path
+    for profile in paths.PROFILES:
+        parameters = tmp_path / "notebooks" / "params" / profile / "01_story.yaml"
+        parameters.parent.mkdir(parents=True)
+        parameters.touch()
+    pipeline._code_and_facts.cache_clear()
+    yield tmp_path
+    pipeline._code_and_facts.cache_clear()
+
+
+def fact(version=1, **metrics):
+    """A made-up run of a real experiment."""
+    made = {"data": {}, "commit": "0" * 40, "wall_seconds": 1.0, "finished": "2026-01-01T00:00:00+00:00"}
+    return Record(OPTIMUM.id(PAPER), version, dataclasses.asdict(PAPER), metrics, made, {}, None)
 
 
 def write(file, word):
@@ -46,7 +61,7 @@ def write(file, word):
 
 
 def test_every_notebook_and_every_table_has_a_page(site):
-    notebooks = {file.stem for file in (paths.PACKAGE.parent / "notebooks").glob("*.ipynb")}
+    notebooks = {file.stem for file in (paths.PACKAGE.parents[1] / "notebooks").glob("*.ipynb")}
     tabled = {f"table_{file.stem}" for file in (RESULTS / "tables").glob("*.csv")}
     assert {name.removesuffix(".html") for name in site} == notebooks | tabled | {"index", "runs"}
 
@@ -96,55 +111,173 @@ def test_the_front_page_has_claims_numbers_figures_and_provenance(site):
     for word in ("Theorem 1", "Table 1", "not measured", "PACS", "sha256", "torch"):
         assert word in index.text
     assert sum(resource.startswith("thumbnails/") for resource in index.resources) >= 20
-    table = pd.read_csv(RESULTS / "tables" / "few_shot.csv").query("method == 'SIB' and profile == 'cpu' and K == 3")
+    table = pd.read_csv(RESULTS / "tables" / "few_shot.csv").query("method == 'SIB' and K == 3")
     ours = table.query("dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1")["ours"].item()
     assert f"{ours:.1f} ± " in next(row for row in index.rows if "68.7 ± 0.6" in row)
 
 
 def test_without_tables_and_runs_everything_is_honestly_not_measured(tiny):
     front = report.build()
-    assert front == tiny / "results" / "report" / "index.html"
+    assert front == tiny / "results" / "local" / "report" / "index.html"
     site = pages(front.parent)
-    groups = findings.findings(sources.records(), sources.tables())
-    assert {finding.verdict for group in groups.values() for finding in group} == {findings.OPEN}
+    measured = [claim for group in claims.claims().values() for claim in group if claim.verdict != claims.OPEN]
+    assert [claim.where for claim in measured] == ["eq. (vae)", "section 3"], "identities, which need no run"
     assert set(site) == {"index.html", "01_story.html", "runs.html"}
     assert "nothing yet" in site["index.html"].text
 
 
 def test_links_to_other_notebooks_are_kept_if_they_have_a_page_and_to_other_files_are_not(tiny):
     report.build()
-    assert "02_other.html" not in pages(tiny / "results/report")["01_story.html"].links
+    assert "02_other.html" not in pages(tiny / "results/local/report")["01_story.html"].links
     write(tiny / "notebooks" / "02_other.ipynb", "other")
     report.build()
-    story = pages(tiny / "results/report")["01_story.html"]
+    story = pages(tiny / "results/local/report")["01_story.html"]
     assert "02_other.html" in story.links
     assert "not there" in story.text
     assert not [link for link in story.links if "x.py" in link]
 
 
-def test_a_notebook_is_shown_as_last_executed_with_success(tiny):
-    executed = tiny / "results" / "executed" / "quick" / "01_story.ipynb"
-    write(executed, "executed here")
-    assert sources.notebooks()[0].origin == "as it comes with the project; a later run, profile quick, failed"
-    executed.with_suffix(".json").write_text(json.dumps({"seconds": 3.0}))
-    assert sources.notebooks()[0].origin.startswith("executed here, profile quick")
-    report.build()
-    html = (tiny / "results/report/01_story.html").read_text()
-    assert "executed here" in html
-    assert "as committed" not in html
-    assert "minutes left" not in html, "progress lines are for the one who waits"
+def execute(word, profile="quick"):
+    """What `./run_all.sh` leaves of a run with success."""
+    (job,) = pipeline.jobs(profile)
+    write(job.executed, word)
+    state = {"fingerprint": job.fingerprint(), "seconds": 3.0, "products": []}
+    job.state.write_text(json.dumps(state))
 
 
-@pytest.mark.parametrize("content", ["", "method,ours\n1,2\n", "ours,verdict\nmany,above\n", "ours,verdict\n1.0,\n"])
+def story():
+    """The notebook's page after `sib report`."""
+    assert __main__.main(["report"]) == 0
+    return (paths.local() / "report" / "01_story.html").read_text()
+
+
+def test_a_notebook_is_shown_as_executed_here_with_the_fullest_profile(tiny):
+    execute("words of quick")
+    execute("words of cpu", "cpu")
+    shown = story()
+    assert "words of cpu" in shown
+    assert "executed here, profile cpu, 3 s" in shown
+    assert "as committed" not in shown
+    assert "minutes left" not in shown, "progress lines are for the one who waits"
+
+
+def test_a_notebook_is_shown_as_it_comes_if_it_failed_or_is_not_the_present_one(tiny):
+    assert "as it comes with the project" in story()
+    execute("words of quick")
+    assert "words of quick" in story()
+    publish.add(OPTIMUM, [fact(x=1.0)])
+    pipeline._code_and_facts.cache_clear()  # another process would not remember
+    assert "as committed" in story(), "facts changed"
+    execute("words of quick")
+    assert "words of quick" in story()
+    write(tiny / "notebooks" / "01_story.ipynb", "as committed, later")
+    assert "words of quick" in story(), "only outputs changed"
+    (tiny / "notebooks" / "params" / "quick" / "01_story.yaml").write_text("a: 2")
+    assert "as committed, later" in story(), "parameters changed"
+    execute("words of quick")
+    (pipeline.jobs("quick")[0]).state.unlink()
+    assert "as committed, later" in story(), "its last run failed"
+
+
+@pytest.mark.parametrize("content", [b"", b"ours,verdict\nmany,above\n", b"a,b\n1,2\n1,2,3\n", b"ours\n\xff\xfe\n"])
 def test_a_damaged_table_is_named_and_the_old_report_stays(tiny, content, capsys):
     front = report.build()
     before = front.read_bytes()
     (tiny / "results" / "tables").mkdir()
-    (tiny / "results" / "tables" / "few_shot.csv").write_text(content)
+    (tiny / "results" / "tables" / "few_shot.csv").write_bytes(content)
     assert __main__.main(["report"]) == 2
     assert "results/tables/few_shot.csv cannot be read" in capsys.readouterr().err
     assert front.read_bytes() == before
-    assert [file.name for file in (tiny / "results").glob(".*")] == []
+    assert [file.name for file in paths.local().glob(".*")] == []
+
+
+def test_a_damaged_fact_is_named_and_the_old_report_stays(tiny, capsys):
+    publish.add(OPTIMUM, [fact(x=1.0)])
+    front = report.build()
+    before = front.read_bytes()
+    file = tiny / "results" / "facts" / "spinning_lines_optimum.jsonl"
+    file.write_text(file.read_text().replace("1.0", "2.0"))
+    claims.claims.cache_clear()
+    assert __main__.main(["report"]) == 2
+    assert "results/facts/spinning_lines_optimum.jsonl, line 1 is damaged" in capsys.readouterr().err
+    assert front.read_bytes() == before
+
+
+def test_a_run_of_an_older_version_is_marked(tiny):
+    publish.add(OPTIMUM, [fact(version=OPTIMUM.version - 1, x=1.0)])
+    assert "of an older version (0)" in pages(report.build().parent)["runs.html"].text
+
+
+@pytest.mark.parametrize(("here", "agree"), [(1.0, 1), (2.0, 0)])
+def test_the_front_page_says_how_runs_computed_here_compare_with_the_published(tiny, monkeypatch, here, agree):
+    publish.add(OPTIMUM, [fact(x=1.0)])
+    assert "recomputed here" not in pages(report.build().parent)["index.html"].text
+    monkeypatch.setenv("SIB_RECOMPUTE", "1")
+    OPTIMUM.run(PAPER, lambda p: ({"x": here}, {}))
+    index = report.build().read_text()
+    assert f"recomputed here 1, agree {agree}" in index
+    assert ("DISAGREES with the published run: x 1 -&gt; 2" in index) is not bool(agree)
+
+
+HOSTILE = [
+    '<img src="x.png" onerror="alert(1)">',
+    "<svg onload=alert(1)><text>drawn</text></svg>",
+    '<iframe src="https://elsewhere.example/"></iframe>',
+    "<script>alert(1)</script>",
+    '<a href="javascript:alert(1)">go</a>',
+    "<a href='data:text/html,<script>alert(1)</script>'>go</a>",
+    '<img src="https://elsewhere.example/a.png">',
+    '<img src="//elsewhere.example/a.png" srcset="//elsewhere.example/b.png">',
+    '<form action="https://elsewhere.example/"><button formaction="x">go</button></form>',
+    '<meta http-equiv="refresh" content="0; url=https://elsewhere.example/"><base href="//elsewhere.example/">',
+    '<object data="https://elsewhere.example/"></object><embed src="https://elsewhere.example/">',
+    '<p style="background: url(https://elsewhere.example/)" onclick="alert(1)">text</p>',
+    '<p title="<table onclick=alert(1)>">text</p>',
+    '<p title="<a href=&quot;x.py&quot; onclick=alert(1)>">text</a></p>',
+    "<math><mtext><table><mglyph><style><!--</style><img title='--&gt;&lt;img src=1 onerror=alert(1)&gt;'>",
+    "## A <b onmouseover=alert(1)>heading</b> <svg onload=alert(1)>",
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda html: re.sub(r"\W+", "-", html)[:30])
+@pytest.mark.parametrize("place", ["text/html", "text/markdown", "image/svg+xml", "text/latex", "cell"])
+def test_a_notebook_brings_no_script_and_nothing_from_elsewhere_into_its_page(tiny, place, hostile):
+    cells = [new_markdown_cell("# A story"), new_code_cell("draw()"), new_markdown_cell("## The end")]
+    if place == "cell":
+        cells[0] = new_markdown_cell(f"# A story\n\n{hostile}")
+    else:
+        cells[1].outputs = [new_output("display_data", {place: hostile, "text/plain": "plain"})]
+    nbformat.write(new_notebook(cells=cells), tiny / "notebooks" / "01_story.ipynb")
+    page = pages(report.build().parent)["01_story.html"]
+    assert not [name for name in page.attributes if name.startswith(("on", "formaction", "srcset"))]
+    assert not {"script", "iframe", "svg", "object", "embed", "form", "base"} & set(page.tags)
+    assert page.tags.count("meta") == pages(report.build().parent)["index.html"].tags.count("meta")
+    assert not [r for r in page.resources if re.match(r"(https?:)?//", r)]
+    assert not [link for link in page.links if re.match(r"\s*(javascript|data):", link)]
+    assert "elsewhere.example/)" not in page.file.read_text(), "a style that loads"
+    assert "The end" in page.text
+
+
+def test_what_a_notebook_should_show_stays(tiny):
+    table = pd.DataFrame({"a": [1.5], "b": ["x & y"]})
+    shown = table.style.set_table_attributes('style="color: red"')._repr_html_()
+    html = [
+        table._repr_html_(),
+        shown,
+        '<td style="background-color: #ff0000; position: fixed">1</td>',
+        '<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=" alt="a film">',
+    ]
+    cells = [new_markdown_cell("# A story\n\n$\\frac{a}{b}$, [site](https://example.org) and <sub>low</sub>")]
+    cells.append(new_code_cell("draw()", outputs=[new_output("display_data", {"text/html": h}) for h in html]))
+    nbformat.write(new_notebook(cells=cells), tiny / "notebooks" / "01_story.ipynb")
+    page = pages(report.build().parent)["01_story.html"]
+    source = page.file.read_text()
+    assert {"math", "mfrac", "table", "th", "td", "sub"} <= set(page.tags)
+    assert any("1.5" in row and "x & y" in row for row in page.rows)
+    assert 'style="color:red"' in source
+    assert "https://example.org" in page.links
+    assert 'src="data:image/gif;base64,R0lGODlhAQABAAAAACw="' in source
+    assert source.count('<div class="scroll" tabindex="0"><table') == 2
 
 
 def test_an_error_while_writing_leaves_the_old_report_and_no_remains(tiny, monkeypatch):
@@ -163,7 +296,7 @@ def test_a_new_report_replaces_the_old_one_as_a_whole(tiny, capsys):
     assert __main__.main(["report"]) == 0
     assert str(front) in capsys.readouterr().out
     assert not (front.parent / "mark").exists()
-    assert [file.name for file in (tiny / "results").iterdir()] == ["report"]
+    assert [file.name for file in paths.local().iterdir()] == ["report"]
 
 
 def test_running_the_notebooks_ends_with_the_report_and_listing_them_does_not(tiny, monkeypatch, capsys):
@@ -171,7 +304,7 @@ def test_running_the_notebooks_ends_with_the_report_and_listing_them_does_not(ti
     assert __main__.main(["run", "--report", "--list"]) == 0
     assert not (tiny / "results").exists()
     assert __main__.main(["run", "--report"]) == 0
-    assert str(tiny / "results" / "report" / "index.html") in capsys.readouterr().out
+    assert str(tiny / "results" / "local" / "report" / "index.html") in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_report_is_not_replaced(tiny):
@@ -180,93 +313,6 @@ def test_a_folder_that_is_no_report_is_not_replaced(tiny):
     with pytest.raises(ValueError, match="is no report and not empty"):
         report.build(tiny / "thesis")
     assert (tiny / "thesis" / "chapter.tex").exists()
-
-
-@pytest.mark.parametrize(
-    ("ours", "verdict"),
-    [(59.4, findings.AGREES), (61.0, findings.HIGHER), (57.0, findings.LOWER), (None, findings.OPEN)],
-)
-def test_a_number_of_table_1_is_judged_by_the_intervals(ours, verdict):
-    row = {"dataset": "cifar-fs", "backbone": "conv4-64", "method": "SIB", "transductive": False, "K": 0, "eta": None}
-    row |= {
-        "shots": 1,
-        "ours": ours,
-        "ours_ci95": 0.3,
-        "episodes": 5000,
-        "seeds": 3,
-        "profile": "cpu",
-        "run": "a-1 a-2",
-    }
-    table = tables.few_shot(pd.DataFrame([row] if ours else [], columns=[*row]))
-    first = findings.few_shot(table)[0]
-    assert first.paper == "59.2 ± 0.5 %"
-    assert first.verdict == verdict
-    assert first.runs == (("a-1", "a-2") if ours else ())
-
-
-@pytest.mark.parametrize(("after", "verdict"), [(63.0, findings.AGREES), (59.1, findings.DIFFERS)])
-def test_a_gain_counts_if_its_interval_is_above_zero(after, verdict):
-    rows = [sib(0, 59.0, "a-1"), sib(3, after, "b-1")]
-    table = tables.few_shot(pd.DataFrame(rows))
-    gain = findings.gains({}, table)[0]
-    assert gain.paper == "+9.5 points"
-    assert gain.ours == f"+{after - 59:.2f} ± 0.42 points", "the records are not here: sqrt(2) times 0.3"
-    assert gain.verdict == verdict
-
-
-def sib(K, ours, run):
-    row = {"dataset": "cifar-fs", "backbone": "conv4-64", "method": "SIB", "transductive": K > 0, "K": K, "eta": 1e-3}
-    return row | {"shots": 1, "ours": ours, "ours_ci95": 0.3, "episodes": 1, "seeds": 1, "profile": "cpu", "run": run}
-
-
-@pytest.mark.parametrize(("after", "verdict"), [(60.2, findings.AGREES), (58.0, findings.DIFFERS)])
-def test_inductive_steps_agree_with_the_paper_if_they_change_less_than_a_point(after, verdict):
-    row = {"dataset": "cifar-fs", "backbone": "conv4-64", "variant": "inductive SIB", "trained_shots": 1}
-    row |= {"tested_shots": 1, "eta": 1e-3, "ours_ci95": 0.3, "episodes": 1, "seeds": 1, "steps": 10, "run": "a-1"}
-    table = tables.synthetic_gradients(pd.DataFrame([row | {"K": 0, "ours": 60.0}, row | {"K": 3, "ours": after}]))
-    assert findings.inductive(table).verdict == verdict
-
-
-@pytest.mark.parametrize(("last", "verdict"), [(59.0, findings.AGREES), (63.0, findings.DIFFERS)])
-def test_too_many_queries_hurt_if_the_loss_is_beyond_both_intervals(last, verdict):
-    row = {"dataset": "mini-imagenet", "backbone": "conv4-128", "K": 3, "eta": 1e-3, "shots": 1, "split": "test"}
-    row |= {"ours_ci95": 0.5, "episodes": 1, "seeds": 1, "steps": 1, "run": "a-1"}
-    numbers = [(3, 15, 61), (10, 15, 63.2), (10, 10, 50.0), (45, 15, last), (45, 45, 70.0)]
-    table = tables.query_size(pd.DataFrame([row | {"n": n, "tested": m, "ours": v} for n, m, v in numbers]))
-    found = findings.query_size(table)
-    assert found.verdict == verdict
-    assert "$n=10$" in found.ours
-
-
-@pytest.mark.parametrize(
-    ("after", "verdict", "apart"),
-    [(82.0, findings.AGREES, True), (80.2, findings.DIFFERS, False), (79.0, findings.DIFFERS, True)],
-)
-def test_pacs_is_judged_by_the_average_of_the_fullest_training_with_seeds_enough(after, verdict, apart):
-    row = {"method": "SIB-Rot", "target": "average", "backbone": "efficientnet-lite0", "ours_ci95": 0.3, "run": "a-1"}
-    numbers = {("shipped", 3): (50.0, 50.0), ("frozen", 3): (80.0, after), ("upper", 1): (60.0, 70.0)}
-    rows = [
-        row | {"features": kind, "seeds": seeds, "K": K, "ours": value, "paper": 80.0}
-        for (kind, seeds), values in numbers.items()
-        for K, value in zip((0, 3), values, strict=True)
-    ]
-    found = findings.pacs(pd.DataFrame(rows))
-    assert (found.verdict, found.ours) == (verdict, f"80.0 → {after:.1f} %")
-    assert "efficientnet-lite0, frozen" in found.note
-    assert ("not told apart" in found.note) is not apart
-    assert findings.pacs(pd.DataFrame(rows[2:3])).verdict == findings.OPEN
-
-
-def test_a_number_of_another_network_does_not_count_as_a_measurement_of_the_papers():
-    row = {"method": "SIB-Rot", "target": "photo", "K": 3, "paper": 98.3, "ours": 98.3, "ours_ci95": 0.1, "run": "a-1"}
-    rows = [row | {"backbone": "resnet18"}, row | {"backbone": "efficientnet-lite0", "target": "sketch"}]
-    assert findings.counts("pacs", pd.DataFrame(rows)) == {findings.AGREES: 1, findings.OPEN: 1}
-
-
-def test_missing_tables_count_every_printed_number_as_not_measured():
-    counted = {name: findings.counts(name, table) for name, table in text.with_missing({})}
-    open_numbers = {name: kinds[findings.OPEN] for name, kinds in counted.items()}
-    assert open_numbers == {"few_shot": 32, "synthetic_gradients": 78, "query_size": 24, "pacs": 10}
 
 
 def test_a_formula_becomes_mathml_with_the_spacing_of_tex():
