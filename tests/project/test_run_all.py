@@ -23,6 +23,8 @@ def test_help_needs_no_environment_and_names_every_command_and_option(word):
     for name in (
         "test",
         "lab",
+        "verify",
+        "publish",
         "--profile",
         "--only",
         "--list",
@@ -30,6 +32,7 @@ def test_help_needs_no_environment_and_names_every_command_and_option(word):
         "quick|cpu|paper",
         "SIB_DATA",
         "SIB_DEVICE",
+        "SIB_OUTPUT",
     ):
         assert name in result.stdout
 
