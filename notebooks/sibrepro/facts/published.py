@@ -30,11 +30,17 @@ FIELDS = ("id", "version", "params", "metrics", "provenance")
 def find(experiment: str) -> dict[str, Record]:
     """All published runs of an experiment by id."""
     file = lines_file(experiment)
-    return _read(experiment, file, file.stat().st_mtime_ns) if file.is_file() else {}
+    return _read(experiment, file, _stamp(file)) if file.is_file() else {}
 
 
 def experiments() -> list[str]:
     return sorted(file.stem for file in (paths.published() / "facts").glob("*.jsonl"))
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """Part of a cache's key: a file written anew is read anew."""
+    known = file.stat()
+    return known.st_mtime_ns, known.st_size, known.st_ino
 
 
 def lines_file(experiment: str) -> Path:
@@ -60,8 +66,7 @@ def content_hash(line: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> s
 
 
 @functools.lru_cache(maxsize=64)
-def _read(experiment: str, file: Path, _: int) -> dict[str, Record]:
-    """The file's time is part of the cache's key: a file written anew is read anew."""
+def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
     arrays = _arrays(experiment)
     records = {}
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
@@ -96,7 +101,7 @@ def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
 
 
 @functools.lru_cache(maxsize=8)
-def _checkpoints(file: Path, _: int) -> tuple[Any, dict[str, Any]]:
+def _checkpoints(file: Path, _: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
     """The opened file, and what it says of each of its checkpoints."""
     opened = safetensors.safe_open(file, "pt")
     return opened, json.loads(opened.metadata()["about"])
@@ -125,7 +130,7 @@ class _Published:
 
     def _find(self, name: str) -> tuple[Any, dict[str, Any]]:
         file = checkpoints_file(self.experiment)
-        opened, known = _checkpoints(file, file.stat().st_mtime_ns) if file.is_file() else (None, {})
+        opened, known = _checkpoints(file, _stamp(file)) if file.is_file() else (None, {})
         if f"{self.name}/{name}" not in known:
             raise FileNotFoundError(f"{self.name}: its checkpoint {name!r} is not published; compute the run here")
         return opened, known[f"{self.name}/{name}"]

@@ -20,8 +20,11 @@ from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import right
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sibcore.datasets.base import ImageSet
     from sibcore.episodes import Tasks
+    from sibcore.reference import Step
     from sibrepro.facts import Record
     from sibrepro.statistics import Score
 
@@ -148,6 +151,32 @@ def task_in_the_plane(record: Record) -> Figure:
     return figure
 
 
+def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure:
+    """One task along theta^0, ..., theta^K: probabilities and xi of every query, and the class weights in the plane."""
+    figure, axes = plt.subplots(3, len(steps), figsize=(2.6 * len(steps), 7.6), squeeze=False, layout="constrained")
+    mean = query.mean(0)
+    plane = torch.linalg.svd(query - mean)[2][:2].T
+    points = ((query - mean) @ plane).numpy()
+    reach = max(float(step.dl_dy.detach().abs().max()) for step in steps)
+    for k, step in enumerate(steps):
+        probability, right = step.y_hat.detach().softmax(-1), step.y_hat.argmax(-1) == labels
+        axes[0, k].imshow(probability, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+        look = {"cmap": "PuOr", "vmin": -reach, "vmax": reach}
+        axes[1, k].imshow(step.dl_dy.detach(), aspect="auto", interpolation="nearest", **look)
+        weights = ((torch.nn.functional.normalize(step.theta.detach(), dim=-1) - mean) @ plane).numpy()
+        for way in range(len(weights)):
+            colour, marker = COLOURS[way % 8], MARKERS[way % 8]
+            axes[2, k].scatter(*points[labels == way].T, color=colour, marker=marker, s=14, alpha=0.55, linewidth=0)
+            axes[2, k].scatter(*weights[way], color=colour, marker=marker, s=120, edgecolor="black", linewidth=1.3)
+        axes[0, k].set_title(rf"$\theta^{k}$: {100 * right.double().mean():.0f} % right")
+        for axis in axes[:, k]:
+            axis.set(xticks=[], yticks=[])
+    names = (r"softmax of $\hat y$, a row a query", r"$\xi(\hat y)$", r"queries and $\theta^k$")
+    for axis, name in zip(axes[:, 0], names, strict=True):
+        axis.set_ylabel(name)
+    return figure
+
+
 def gain_by_episode(pairs: Mapping[int, tuple[Sequence[Record], Sequence[Record]]], K: int) -> Figure:
     """How much single tasks gain from K steps; `pairs` has by shots the records of K = 0 and of K, one of each seed."""
     figure, axes = plt.subplots(1, len(pairs), figsize=(4.6 * len(pairs), 3.4), squeeze=False, sharey=True)
@@ -169,11 +198,15 @@ def methods(scores: pd.DataFrame) -> Figure:
     """Accuracy of each method with its 95 % interval; `scores` has method, kind, shots, mean, ci95."""
     looks = {"SIB": ("D", BLUE), "transductive": ("o", ORANGE), "inductive": ("s", GREY)}
     kinds = sorted(scores["shots"].unique())
-    order = scores[scores["shots"] == kinds[0]].sort_values("mean")["method"].tolist()
+    order = (
+        scores.sort_values(["shots", "mean"], ascending=[False, True])["method"].drop_duplicates(keep="last").tolist()
+    )
     figure, axes = plt.subplots(1, len(kinds), figsize=(4.4 * len(kinds) + 1.5, 0.33 * len(order) + 1.1), squeeze=False)
     for axis, shots in zip(axes[0], kinds, strict=True):
         rows = scores[scores["shots"] == shots].set_index("method").reindex(order)
         for place, (_, row) in enumerate(rows.iterrows()):
+            if row.isna().all():
+                continue  # measured on the other number of shots alone
             marker, colour = looks[row["kind"]]
             axis.errorbar(row["mean"], place, xerr=row["ci95"], fmt=marker, color=colour, markersize=6)
         axis.set(yticks=range(len(order)), xlabel="test accuracy (%)", title=f"{shots}-shot")

@@ -33,7 +33,7 @@ from sibrepro.params import Count, NonNegative, Positive, one_or_several, parame
 from sibrepro.statistics import Score, over_seeds, paired, right
 
 BACKBONES = ("conv4-64", "conv4-128")
-ORIGINS = [(dataset, backbone) for dataset in ("cifar-fs", "mini-imagenet") for backbone in BACKBONES]
+ORIGINS = [(dataset, backbone) for dataset in ("cifar-fs", "mini-imagenet") for backbone in (*BACKBONES, "wrn-28-10")]
 SHOTS, STEPS, SEEDS = (1, 5), (0, 1, 3, 5), (0, 1, 2)
 SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper's
 
@@ -85,16 +85,16 @@ class FewShotNotebook:
     steps: Count = Field(1500, description="meta-training steps")
     seeds: Count = Field(1, description="meta-trainings of each experiment")
     val_episodes: Count = Field(200, description="tasks of validation classes")
-    test_episodes: Count = Field(1000, description="tasks of test classes")
-    baseline_episodes: Count = Field(200, description="tasks of test classes on which baselines are tested")
+    test_episodes: NonNegative = Field(1000, description="tasks of test classes; 0: as many as the paper has")
+    baseline_episodes: NonNegative = Field(200, description="likewise, on which rivals are tested")
     studies: bool = Field(False, description="also what takes long: variants of SIB, the effect of compression")
     seed: NonNegative = Field(0, description="the first of the seeds")
 
     def experiments(self) -> list[FewShot]:
         """All meta-trainings, seed after seed."""
-        common = FewShot(**{name: getattr(self, name) for name in ("eta", "steps", "val_episodes", "test_episodes")})
+        common = FewShot(**{name: getattr(self, name) for name in ("eta", "steps", "val_episodes")})
         return [
-            dataclasses.replace(common, **origin, shots=shots, K=K, seed=seed)
+            dataclasses.replace(common, **origin, **episodes(self.test_episodes, origin), shots=shots, K=K, seed=seed)
             for origin in self.origins()
             for seed in range(self.seed, self.seed + self.seeds)
             for shots in self.shots
@@ -103,16 +103,18 @@ class FewShotNotebook:
 
     def variants(self) -> list[FewShot]:
         """One seed of what the study of balance and the search for reasons compare."""
-        return variants(dataclasses.replace(self.experiments()[0], shots=1, K=3), VARIANTS)
+        base = dataclasses.replace(self.experiments()[0], shots=1, K=3)
+        inductive = [dataclasses.replace(base, transductive=False, shots=shots) for shots in SHOTS]
+        return variants(base, VARIANTS) + inductive
 
     def image_variants(self) -> list[FewShot]:
         return variants(dataclasses.replace(self.experiments()[0], shots=1, K=3), IMAGE_VARIANTS)
 
     def rivals(self) -> list[Rival]:
         """All methods on the tasks of all experiments."""
-        common = Rival(val_episodes=self.val_episodes, test_episodes=self.baseline_episodes)
+        common = Rival(val_episodes=self.val_episodes)
         return [
-            dataclasses.replace(common, **origin, method=name, shots=shots)
+            dataclasses.replace(common, **origin, **episodes(self.baseline_episodes, origin), method=name, shots=shots)
             for origin in self.origins()
             for shots in self.shots
             for name in BASELINES
@@ -133,11 +135,15 @@ def variants(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> list[Fe
     return found + weak
 
 
+def episodes(asked: int, origin: Mapping[str, str]) -> dict[str, int]:
+    return {"test_episodes": asked or TEST_EPISODES.get(origin["dataset"], 5000)}
+
+
 def protocol(dataset: str, backbone: str, **changes: Any) -> FewShot:
     """The paper's protocol: 40,000 steps, and as many test tasks as its data set has."""
     features = shipped.where("shipped", dataset, backbone)
-    episodes = TEST_EPISODES.get(dataset, 5000)
-    return FewShot(dataset=dataset, backbone=backbone, features=features, test_episodes=episodes, **changes)
+    origin = {"dataset": dataset, "backbone": backbone, "features": features}
+    return FewShot(**origin, **episodes(0, origin), **changes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +177,8 @@ class Plan:
     @property
     def tried(self) -> list[FewShot]:
         """What is tried on unbalanced queries: the first seed, on one shot."""
-        return [runs[0] for (shots, _), runs in self.sib.items() if shots == 1] + [r[0] for r in self.variants.values()]
+        plain = [runs[0] for (shots, _), runs in self.sib.items() if shots == 1]
+        return plain + [runs[0] for (name, _), runs in self.variants.items() if name in VARIANTS]
 
 
 def plan(dataset: str, backbone: str) -> Plan:
@@ -262,7 +269,14 @@ def sib_score(records: Sequence[Record], checkpoint: str = "best") -> Score:
 def gain(before: Sequence[Record], after: Sequence[Record], shots: int | None = None) -> Score:
     """How much better `after` answers the same tasks, of `shots`, or of those that `before` was trained with."""
     name = f"best/{shots or before[0].params['shots']}shot"
-    return paired(right(before, name), right(after, name), queries(before[0]))
+    return paired(*(right(records, name) for records in same_seeds(before, after)), queries(before[0]))
+
+
+def same_seeds(before: Sequence[Record], after: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """Those of the seeds that both have, in the same order."""
+    by_seed = [{record.params["seed"]: record for record in records} for records in (before, after)]
+    common = sorted(by_seed[0].keys() & by_seed[1].keys())
+    return [by_seed[0][seed] for seed in common], [by_seed[1][seed] for seed in common]
 
 
 def _rival(base: FewShot, method: str, shots: int) -> Rival:

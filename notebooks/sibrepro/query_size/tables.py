@@ -11,7 +11,7 @@ import pandas as pd
 from sibrepro import tables
 from sibrepro.facts import Record
 from sibrepro.query_size.experiment import USUAL
-from sibrepro.query_size.plan import DATASETS, Key, published
+from sibrepro.query_size.plan import BACKBONES, Key, published
 from sibrepro.statistics import Score, over_seeds, paired, right
 
 GENERALISATION = ("risk", "gap", "gap_ci95", "sigma", "sigma_worst", "sigma_bound")
@@ -52,7 +52,7 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
 
 def published_rows() -> pd.DataFrame:
     """`table_rows` of everything published: the paper's own data set first."""
-    return pd.concat([table_rows(published(dataset)) for dataset in DATASETS], ignore_index=True)
+    return pd.concat([table_rows(published(dataset)) for dataset in BACKBONES], ignore_index=True)
 
 
 def corollary_terms(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:

@@ -11,8 +11,8 @@ from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
-from sibcore.sib import SIB
 from sibcore.evaluate import evaluate
+from sibcore.sib import SIB
 from sibcore.vision.features import Features, feature_bank
 from sibrepro.few_shot.experiment import SPLITS, few_shot, tasks, trained_sib
 from sibrepro.few_shot.settings import FewShot
