@@ -99,7 +99,7 @@ def test_an_unknown_name_or_tiny_image_is_an_error():
 
 
 def test_asking_for_weights_that_do_not_exist_is_an_error():
-    with pytest.raises(ValueError, match=r"sibcore\.pretrain"):
+    with pytest.raises(ValueError, match=r"sibcore\.vision\.pretrain"):
         backbone("conv4-64", 32, pretrained=True)
 
 

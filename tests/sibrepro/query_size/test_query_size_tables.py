@@ -59,14 +59,11 @@ def test_seeds_of_a_setting_are_asked_for_together():
     ]
 
 
-@pytest.mark.parametrize("dataset", plan.DATASETS)
+@pytest.mark.parametrize("dataset", plan.BACKBONES)
 def test_the_plan_is_the_papers_protocol_but_for_n_and_a_shorter_training(dataset):
     default, planned = as_dict(FewShot()), plan.plan(dataset)
     assert set(planned) == {
-        (backbone, shots, n)
-        for backbone in ("conv4-64", "conv4-128")
-        for shots in (1, 5)
-        for n in (3, 5, 10, 15, 30, 45)
+        (backbone, shots, n) for backbone in plan.BACKBONES[dataset] for shots in (1, 5) for n in (3, 5, 10, 15, 30, 45)
     }
     for (backbone, shots, n), settings in planned.items():
         assert [p.seed for p in settings] == ([0, 1, 2] if n == 15 else [0])
@@ -82,7 +79,7 @@ def test_the_plan_is_the_papers_protocol_but_for_n_and_a_shorter_training(datase
 def test_all_that_is_read_is_declared():
     declared = plan.declared()
     assert set(declared) == {FEW_SHOT, QUERY_SIZE, RESCALED}
-    for dataset in plan.DATASETS:
+    for dataset in plan.BACKBONES:
         wanted = {p for settings in plan.plan(dataset).values() for p in settings}
         assert all(wanted <= set(settings) for settings in declared.values())
 
