@@ -4,6 +4,7 @@ A number in the text is followed by a comment that says what it is, and replaced
 
     63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
     0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
+    3.7<!--pacs art_painting-->                   what three steps add on a domain of PACS, frozen features
 
 and everything between `<!--claims-->` and `<!--/claims-->` is the table of claims.
 """
@@ -19,6 +20,8 @@ from sibcore.files import write_atomically
 from sibrepro import claims, paths
 from sibrepro.facts import published
 from sibrepro.facts.ids import experiment_of
+from sibrepro.pacs import plan as pacs
+from sibrepro.pacs.tables import gain
 
 NUMBER = re.compile(r"([-+−\d.]+)<!--([^>]+?)-->")
 
@@ -44,9 +47,17 @@ def _number(shown: str, what: str) -> str:
     first, *rest = what.split(" ")
     if first == "few_shot":
         value = _cell(" ".join(rest))
+    elif first == "pacs":
+        value = _gain(*rest)
     else:
         value = published.find(experiment_of(first))[first].metrics[rest[0]]
-    return f"{value:.{len(shown.partition('.')[2])}f}"
+    sign = "+" if shown[0] in "+-−" else ""
+    return f"{value:{sign}.{len(shown.partition('.')[2])}f}"
+
+
+def _gain(target: str) -> float:
+    before, after = (pacs.published()["frozen"]["SIB-Rot", K][target] for K in (0, 3))
+    return gain(before, after).mean
 
 
 def _cell(what: str) -> float:

@@ -12,6 +12,7 @@ from sibrepro.facts import compare, ids, local, manifest, published
 from sibrepro.facts.record import Record
 
 EXPERIMENTS: dict[str, Experiment] = {}  # all there are, by name
+STALE = "†"
 Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
@@ -103,6 +104,16 @@ class Experiment:
         known = self.published(params)
         usable = known and known.provenance.get("data", {}) == dict(data) and not self.is_stale(known)
         return bool(usable and not local.recompute()) or local.load(self.id(params), self.version, data) is not None
+
+
+def named(records: Iterable[Record]) -> str:
+    """Their ids, as tables have them; a dagger marks one of an older version of its experiment."""
+    return " ".join(record.id + (STALE if is_stale(record) else "") for record in records)
+
+
+def is_stale(record: Record) -> bool:
+    experiment = EXPERIMENTS.get(ids.experiment_of(record.id))
+    return experiment is not None and experiment.is_stale(record)
 
 
 def recomputed() -> list[compare.Comparison]:

@@ -10,6 +10,7 @@ import pandas as pd
 from sibcore.baselines import BASELINES
 from sibrepro import paper
 from sibrepro.facts import Record
+from sibrepro.facts.experiment import named
 from sibrepro.few_shot.plan import ORIGINS, REASONS, WEAK_START, Results, gain, published, queries, sib_score
 from sibrepro.statistics import Score, metric, paired, right
 
@@ -190,5 +191,5 @@ def _row(p: Mapping[str, Any], score: Score, records: Sequence[Record]) -> dict[
     return {
         **{name: p[name] for name in ("dataset", "backbone", "shots")},
         **{"ours": score.mean, "ours_ci95": score.ci95, "episodes": p["test_episodes"], "seeds": len(records)},
-        **{"run": " ".join(record.id for record in records)},
+        **{"run": named(records)},
     }

@@ -11,6 +11,7 @@ import pandas as pd
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro import paper
 from sibrepro.facts import Record
+from sibrepro.facts.experiment import named
 from sibrepro.pacs.plan import METHODS, Key, Scores, name_of
 from sibrepro.statistics import Score, over_seeds, paired
 
@@ -90,7 +91,7 @@ def table(found: Mapping[str, Scores], backbone: str = "efficientnet-lite0") -> 
                         **{"target": target, "method": method, "K": K if method in ("SIB", "SIB-Rot") else None},
                         **{"backbone": backbone, "features": name, "ours": number.mean, "ours_ci95": number.ci95},
                         **{"seeds": len({r.params["seed"] for r in records}), "steps": records[0].params["steps"]},
-                        "run": " ".join(r.id for r in records),
+                        "run": named(records),
                     }
                 )
     columns = ["target", "method", "K", "backbone", "features", "ours", "ours_ci95", "seeds", "steps", "run"]

@@ -10,6 +10,7 @@ import pandas as pd
 
 from sibrepro import tables
 from sibrepro.facts import Record
+from sibrepro.facts.experiment import named
 from sibrepro.query_size.experiment import USUAL
 from sibrepro.query_size.plan import BACKBONES, Key, published
 from sibrepro.statistics import Score, over_seeds, paired, right
@@ -44,7 +45,7 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
                         **{"dataset": p["dataset"], "backbone": backbone, "K": p["K"], "eta": p["eta"], "n": n},
                         **{"tested": tested, "shots": shots, "split": name, "ours": got.mean, "ours_ci95": got.ci95},
                         **{"episodes": p["test_episodes"], "seeds": len(records), "steps": p["steps"]},
-                        "run": " ".join(record.id for record in records),
+                        "run": named(records),
                     }
                 )
     return pd.DataFrame(rows, columns=[*tables.QUERY_SIZE, *tables.OURS, "episodes", "seeds", "steps", "run"])

@@ -18,7 +18,7 @@ from pygments.formatters import HtmlFormatter
 
 from sibrepro import claims, paths
 from sibrepro.facts import compare, provenance
-from sibrepro.facts.experiment import recomputed
+from sibrepro.facts.experiment import STALE, recomputed
 from sibrepro.site import sources, text
 from sibrepro.site.maths import markdown, phrase
 from sibrepro.site.notebook_pages import ASSETS, Page, readable, render
@@ -147,10 +147,12 @@ class _Site:
         about = {"notebook": number, "caption": readable(file.stem), "target": target}
         return about | {"file": small, "width": width, "height": height}
 
-    def run_link(self, name: str) -> Markup:
+    def run_link(self, shown: str) -> Markup:
+        """The link of a run as tables name it, perhaps with a dagger."""
+        name = shown.removesuffix(STALE)
         if name not in self.records:
             return Markup('<span class="run">{} (record not here)</span>').format(name)
-        return Markup('<a class="run" href="runs.html#{0}">{0}</a>').format(name)
+        return Markup('<a class="run" href="runs.html#{}">{}</a>').format(name, shown)
 
     def page(self, file: str, template: str, title: str, **content: Any) -> None:
         now = datetime.datetime.now(datetime.timezone.utc)

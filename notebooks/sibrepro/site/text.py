@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from sibrepro.claims import KINDS, OF_NUMBERS, OPEN
 from sibrepro.facts import Record
-from sibrepro.facts.experiment import EXPERIMENTS
-from sibrepro.facts.ids import experiment_of
+from sibrepro.facts.experiment import is_stale
 from sibrepro.tables import MISSING, readable
 
 TITLES = {
@@ -67,8 +66,7 @@ def run(record: Record) -> dict[str, Any]:
     commit = f"{(made.get('commit') or 'unknown')[:10]}{' (changed)' if made.get('dirty') else ''}"
     known = made.get("wall_seconds")
     seconds = "time unknown" if known is None else f"{known:.1f} s"
-    experiment = EXPERIMENTS.get(experiment_of(record.id))
-    stale = f"of an older version ({record.version})" if experiment and experiment.is_stale(record) else ""
+    stale = f"of an older version ({record.version})" if is_stale(record) else ""
     about = {"id": record.id, "finished": _when(made), "seconds": seconds, "commit": commit, "facts": facts}
     return about | {"stale": stale}
 

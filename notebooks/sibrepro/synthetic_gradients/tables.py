@@ -8,6 +8,7 @@ import pandas as pd
 
 from sibrepro import tables
 from sibrepro.facts import Record
+from sibrepro.facts.experiment import named
 from sibrepro.few_shot.plan import queries
 from sibrepro.statistics import over_seeds, right
 from sibrepro.synthetic_gradients.plan import TESTED, Key
@@ -25,7 +26,7 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
                     **{"dataset": p["dataset"], "backbone": p["backbone"], "variant": kind, "K": K, "eta": eta},
                     **{"trained_shots": shots, "tested_shots": tested, "ours": score.mean, "ours_ci95": score.ci95},
                     **{"episodes": p["test_episodes"], "seeds": len(records), "steps": p["steps"]},
-                    "run": " ".join(record.id for record in records),
+                    "run": named(records),
                 }
             )
     columns = [*tables.SYNTHETIC_GRADIENTS, *tables.OURS, "episodes", "seeds", "steps", "run"]
