@@ -93,7 +93,8 @@ RIVAL = Experiment(
     "baseline",
     Rival,
     oldest="method dataset backbone features ways shots queries val_episodes test_episodes".split(),
-    tolerance={"episodes_per_second": None, "*": 0.2},
+    # one task of 200 on which an iteration may end in either of two ways moves the mean by up to half a point
+    tolerance={"episodes_per_second": None, "*": 1.0},
 )
 UNBALANCED = Experiment("realism", FewShot, oldest=_OLDEST, tolerance={"*": 0.2})
 INSIDE = Experiment("anatomy", FewShot, oldest=_OLDEST, tolerance={"*": 0.01})
