@@ -102,8 +102,9 @@ class EpisodeSampler:
         support = images[..., : self.shots].flatten(1)
         ends = self._query_ends(query_stream)  # [T, k]; queries are laid out class by class
         starts = torch.nn.functional.pad(ends, (1, 0))[:, :-1]
-        slot = torch.arange(self.ways * self.queries, device=device).expand(count, -1).contiguous()
-        query_labels = torch.searchsorted(ends, slot, right=True)  # [T, n]
+        slot = torch.arange(self.ways * self.queries, device=device)
+        query_labels = ways.repeat(count).repeat_interleave((ends - starts).flatten(), output_size=count * len(slot))
+        query_labels = query_labels.view(count, -1)  # [T, n]
         nth = self.shots + slot - starts.gather(1, query_labels)  # the first images of a class are its support
         query = images.flatten(1).gather(1, query_labels * self.images_per_class + nth)
 

@@ -95,7 +95,7 @@ def negative_elbo(
     """Eq. (avi), mean over the tasks, and the logits [B, n, k]; features are unit vectors."""
     theta = model.infer(support, support_labels, query, noise)[-1]
     logits = model.classify(query, model.sample(theta, noise, -1))
-    loss = F.cross_entropy(logits.flatten(0, 1), query_labels.flatten())
+    loss = F.cross_entropy(logits.mT, query_labels)
     if model.kl_weight:
         loss = loss + model.kl_weight * model.kl(theta).mean()
     return loss, logits

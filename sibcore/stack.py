@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sibcore.sib import SIB, class_means
-from sibcore.xi import EPSILON
+from sibcore.xi import standardise
 
 SHARED = ("ways", "dim", "transductive", "equivariant", "reduction", "normalise")
 
@@ -157,27 +157,16 @@ def _task_by_task(x: Tensor, matrices: Tensor) -> Tensor:
 
 
 def _synthetic_gradient(cosine: Tensor, folded: list[tuple[Tensor, Tensor]], normalise: bool) -> Tensor:
-    """xi of every model, [E, S, k, B, n] -> the same; `folded` may hold further models after these.
-
-    Hidden layers are [E S, B, n, 8k]. They are not standardised themselves: mean and variance go into the weights of
-    the layer after them, task by task, which are fewer numbers.
-    """
+    """xi of every model, [E, S, k, B, n] -> the same; `folded` may hold further models after these."""
     *grid, ways, tasks, n = cosine.shape
     count = math.prod(grid)
-    first, *others = [(weight[:count, None], bias[:count, None]) for weight, bias in folded]
-    x = cosine.reshape(count, ways, tasks * n).mT @ first[0].squeeze(1).mT
-    x = F.relu(x.view(count, tasks, n, -1) + first[1].mT)
-    weight, bias = _standardising(x, *others[0]) if normalise else others[0]
-    x = F.relu(x @ weight.mT + bias.mT)
-    weight, bias = _standardising(x, *others[1]) if normalise else others[1]
-    return (weight @ x.mT + bias).transpose(1, 2).view(cosine.shape)
-
-
-def _standardising(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """The layer [M, 1, out, in] after x [M, B, n, in] -> for x that is not standardised over n yet, [M, B, out, in]."""
-    mean = x.mean(2, keepdim=True)
-    weight = weight * torch.rsqrt((x - mean).square().mean(2, keepdim=True) + EPSILON)
-    return weight, bias - (weight * mean).sum(-1, keepdim=True)
+    x = cosine.reshape(count, ways, tasks * n)
+    *hidden, last = [(weight[:count], bias[:count]) for weight, bias in folded]
+    for weight, bias in hidden:
+        x = F.relu(weight @ x + bias)
+        if normalise:
+            x = standardise(x.unflatten(2, (tasks, n))).flatten(2)
+    return (last[0] @ x + last[1]).view(cosine.shape)
 
 
 def misfit(models: Sequence[Sequence[SIB]]) -> str | None:

@@ -141,7 +141,7 @@ def _train_steps(
     bar: tqdm,
 ) -> list[dict[str, Any]]:
     """Steps `start` to `stop` - 1, and the new row of each model's history."""
-    began, sums = time.perf_counter(), 0
+    began, parameters, sums = time.perf_counter(), group.trained(), 0
     streams = zip(*(sampler.batches(start, stop, schedule.batch) for sampler in samplers), strict=True)
     for step, tasks in enumerate(streams, start):
         of_tasks = (
@@ -149,7 +149,7 @@ def _train_steps(
             for name in ("support", "support_labels", "query", "query_labels")
         )
         noise = group.noise(schedule.batch, schedule.seed, step)
-        sums = sums + step_of(group, momenta, schedule, bank, *of_tasks, noise)
+        sums = sums + step_of(group, parameters, momenta, schedule, bank, *of_tasks, noise)
         bar.update()
     losses, accuracies = (sums / (stop - start)).tolist()
     if not any(map(math.isfinite, losses)):
@@ -163,6 +163,7 @@ def _train_steps(
 
 def sgd_step(
     group: Group,
+    parameters: dict[str, Tensor],
     momenta: Mapping[str, Tensor],
     schedule: Schedule,
     bank: Tensor,
@@ -177,7 +178,6 @@ def sgd_step(
     The tasks [S, B, ...] come as rows of the bank: a compiler may then make one piece of the whole step.
     """
     tasks = rows(bank, support), support_labels, rows(bank, query), query_labels, noise
-    parameters = group.trained()
 
     def loss(values: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         losses, accuracies = torch.func.functional_call(group, values, tasks)

@@ -62,7 +62,7 @@ class Xi(nn.Module):
             tasks, n, ways = cosine.shape
             x = cosine.permute(2, 0, 1).reshape(ways, tasks * n)  # features first, queries last
             for layer, (weight, bias) in enumerate(hidden):
-                x = self._norm(F.relu(torch.addmm(bias, weight, x)), layer, tasks)
+                x = self._norm(torch.addmm(bias, weight, x).relu_(), layer, tasks)
             return torch.addmm(last_bias, last_weight, x).view(ways, tasks, n).permute(1, 2, 0)
 
         return xi
@@ -119,8 +119,8 @@ class EquivariantXi(nn.Module):
 
 def standardise(x: Tensor) -> Tensor:
     """Mean 0 and variance 1 over the last dimension."""
-    if not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
         return F.layer_norm(x, x.shape[-1:], eps=EPSILON)
-    # the same, spelt out: what torch.compile makes of layer_norm on a CPU is several times slower
+    # the same, spelt out: on a CPU it is faster than layer_norm but for the gradient, and several times so if compiled
     x = x - x.mean(-1, keepdim=True)
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON)
