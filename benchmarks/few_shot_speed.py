@@ -27,7 +27,7 @@ from sibcore.vision.features import extract
 
 WAYS, SHOTS, QUERIES, STEPS, ETA, BATCH = 5, 1, 15, 3, 1e-3, 8
 CLASSES, PER_CLASS = 64, 100
-TARGETS = {"train_ratio": 200, "eval_ratio": 400, "train_ratio_given_features": 2, "eval_ratio_given_features": 10}
+TARGETS = {"train_ratio": 200, "eval_ratio": 400, "train_ratio_given_features": 4, "eval_ratio_given_features": 25}
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB, class_means, direction_and_norm, tangent_sum, unit
-from sibcore.vision.rotations import TURNS
+
+TURNS = 4  # of an image: by 0, 90, 180 and 270 degrees
 
 Order = Literal["shuffled", "file"]
 

@@ -48,7 +48,7 @@ class Evaluation:
         return f"{100 * self.mean:.2f} ± {100 * self.interval:.2f} %"
 
 
-def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int = 64) -> Evaluation:
+def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None) -> Evaluation:
     """Accuracy of every task, whose indices are rows of `bank [N, d]`."""
     return Evaluation(_accuracies(method, bank, tasks, batch))
 
@@ -58,15 +58,17 @@ def evaluate_each(group: Method, bank: Tensor, tasks: Tasks, batch: int = 32) ->
     return [Evaluation(accuracies) for accuracies in _accuracies(group, bank, tasks, batch)]
 
 
-def _accuracies(method: Method, bank: Tensor, tasks: Tasks, batch: int) -> Tensor:
+def _accuracies(method: Method, bank: Tensor, tasks: Tasks, batch: int | None) -> Tensor:
     right = (most_likely(logits) == part.query_labels for logits, part in answers(method, bank, tasks, batch))
     return torch.cat([rows.double().mean(-1).cpu() for rows in right], -1)
 
 
 @torch.no_grad()
-def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int = 64) -> Iterator[tuple[Tensor, Tasks]]:
+def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None) -> Iterator[tuple[Tensor, Tasks]]:
     """The logits [b, n, k] of `batch` tasks at a time, beside these tasks; w is the mean of q, theta^K."""
     bank = unit_bank(method, bank, tasks.classes.shape[1])
+    # on a CPU, what the caches of its cores hold; elsewhere, what keeps it busy
+    batch = batch or (min(512, 32 * torch.get_num_threads()) if bank.device.type == "cpu" else 512)
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
         with _evaluation_mode(method):

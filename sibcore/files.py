@@ -77,12 +77,12 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
 
 
-def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any], names: Iterable[str]) -> None:
-    """The named entries of a checkpoint's `about` are those that are asked for now, or it is another run's."""
-    for name in names:
-        if about[name] != asked[name]:
+def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """A checkpoint's `about` has what is `asked` for now, or it is another run's."""
+    for name, value in asked.items():
+        if about[name] != value:
             raise ValueError(
-                f"{path} belongs to another run: its {name} is {about[name]}, but now {asked[name]} is asked for; "
+                f"{path} belongs to another run: its {name} is {about[name]}, but now {value} is asked for; "
                 "choose another folder, or delete this one to start again"
             )
 
@@ -97,7 +97,7 @@ def resume(
     if not path.exists():
         return fresh
     tensors, about = read_tensors(path)
-    check_same(path, about, fresh, same)
+    check_same(path, about, {name: fresh[name] for name in same})
     put_weights(model, tensors)
     for name, parameter in model.named_parameters():
         if f"momentum.{name}" in tensors:

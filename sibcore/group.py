@@ -5,6 +5,7 @@ running statistics, another xi), and is faster for one model as long as nothing 
 s E + e.
 
     group(support, support_labels, query, query_labels, noise)    losses and accuracies, [M] each
+    group.noise(tasks, seed, step)                                noise of q for a step, where there is any
     group.answer(support, support_labels, query)                  logits [M, B, n, k], for `sibcore.evaluate`
     group.trained()                                               the parameters that training changes, by name
     group.part(i, tensors)                                        of such tensors, what is model i's, by SIB's names
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from sibcore.seeds import combine
 from sibcore.sib import SIB
-from sibcore.stack import Stacked, misfit
+from sibcore.stack import Stacked, check_grid, misfit
 
 
 class Apart(nn.Module):
@@ -30,9 +31,13 @@ class Apart(nn.Module):
 
     def __init__(self, models: Sequence[Sequence[SIB]]) -> None:
         super().__init__()
+        check_grid(models)
         self.models = nn.ModuleList(itertools.chain(*models))
-        self.streams = len(models)
-        self.ways, self.dim = self.models[0].ways, self.models[0].dim
+        self.streams, self.ways, self.dim = len(models), self.models[0].ways, self.models[0].dim
+        for model in self.models:
+            if (model.ways, model.dim) != (self.ways, self.dim):
+                sizes = f"{model.ways} ways and {model.dim} dimensions do not go with {self.ways} and {self.dim}"
+                raise ValueError(f"models that are trained together see the same tasks: {sizes}")
 
     def forward(
         self, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: list[Tensor | None]
@@ -75,18 +80,8 @@ Group = Stacked | Apart
 
 def grouped(models: Sequence[Sequence[SIB]], compiled: bool) -> Group:
     """The models [S][E] as what trains them fastest."""
-    counts = [len(stream) for stream in models]
-    if len(set(counts)) != 1 or 0 in counts:
-        raise ValueError(f"expected streams of equally many models, at least one, got {counts}")
-    first = models[0][0]
-    for model in itertools.chain(*models):
-        if (model.ways, model.dim) != (first.ways, first.dim):
-            raise ValueError(
-                f"models that are trained together see the same tasks: {model.ways} ways and {model.dim} dimensions "
-                f"do not go with {first.ways} and {first.dim}"
-            )
-    stacked = (compiled or sum(counts) > 1) and misfit(models) is None
-    return Stacked(models) if stacked else Apart(models)
+    many = sum(len(stream) for stream in models) > 1
+    return Stacked(models) if (many or compiled) and misfit(models) is None else Apart(models)
 
 
 def negative_elbo(

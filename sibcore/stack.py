@@ -169,11 +169,15 @@ def _synthetic_gradient(cosine: Tensor, folded: list[tuple[Tensor, Tensor]], nor
     return (last[0] @ x + last[1]).view(cosine.shape)
 
 
-def misfit(models: Sequence[Sequence[SIB]]) -> str | None:
-    """Why the models [S][E] cannot be stacked, if they cannot."""
+def check_grid(models: Sequence[Sequence[SIB]]) -> None:
     counts = [len(stream) for stream in models]
     if len(set(counts)) != 1 or 0 in counts:
-        return f"expected streams of equally many models, at least one, got {counts}"
+        raise ValueError(f"expected streams of equally many models, at least one, got {counts}")
+
+
+def misfit(models: Sequence[Sequence[SIB]]) -> str | None:
+    """Why the models [S][E] cannot be stacked, if they cannot."""
+    check_grid(models)
     first = models[0][0]
     for s, stream in enumerate(models):
         for e, model in enumerate(stream):

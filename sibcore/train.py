@@ -76,7 +76,7 @@ def train(
     """
     alone = isinstance(models, SIB)
     grid, streams = ([[models]], [samplers]) if alone else (models, samplers)
-    _check_samplers(grid, streams)
+    _check_samplers(grid, bank, streams)
     names = [f"{s}-{e}" for s, stream in enumerate(grid) for e in range(len(stream))]
     files = Files(Path(folder), [""] if alone else names) if folder else None
     arguments = (grid, bank, streams, schedule or Schedule(), validation, files, report)
@@ -106,26 +106,28 @@ def _train(
     abouts = _describe(grid, bank, samplers, schedule, validation)
     saved = files.resume(models, abouts) if files else [{}] * len(models)
     group = grouped(grid, compile)
-    features = _training_bank(group, bank, samplers[0])
+    features = unit_bank(models[0], bank, samplers[0].ways)
     momenta = {name: torch.zeros_like(p) for name, p in group.trained().items()} if schedule.momentum else {}
     for i, tensors in enumerate(saved):
         for name, momentum in group.part(i, momenta).items():
             momentum.copy_(tensors.get(f"momentum.{name}", momentum))
     step = _compiled(sgd_step) if compile else sgd_step
 
-    def part(start: int, stop: int, bar: tqdm) -> str:
-        rows = _train_steps(group, momenta, features, samplers, schedule, step, start, stop, bar)
-        group.unstack()
-        if validation:
-            for row, scores in zip(rows, evaluate_each(group, *validation), strict=True):
-                row |= {"validation": scores.mean, "interval": scores.interval}
-        for about, row in zip(abouts, rows, strict=True):
-            about["history"].append(row)
-        if files:
-            files.save(models, [group.part(i, momenta) for i in range(len(models))], abouts, stop == schedule.steps)
-        return _line(rows, schedule.steps)
-
-    _run_parts(part, len(abouts[0]["history"]), schedule, report)
+    first, watched = len(abouts[0]["history"]) * schedule.every, report is None and sys.stderr.isatty()
+    with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
+        say = bar.set_postfix_str if watched else report or _to_stderr
+        for start in range(first, schedule.steps, schedule.every):
+            stop = min(start + schedule.every, schedule.steps)
+            rows = _train_steps(group, momenta, features, samplers, schedule, step, start, stop, bar)
+            group.unstack()
+            if validation:
+                for row, scores in zip(rows, evaluate_each(group, *validation), strict=True):
+                    row |= {"validation": scores.mean, "interval": scores.interval}
+            for about, row in zip(abouts, rows, strict=True):
+                about["history"].append(row)
+            if files:
+                files.save(models, [group.part(i, momenta) for i in range(len(models))], abouts, stop == schedule.steps)
+            say(_line(rows, schedule.steps))
     return [about["history"] for about in abouts]
 
 
@@ -205,18 +207,22 @@ class NoCompiler(RuntimeError):
 
 def _compiled(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`torch.compile(step)`; the first call raises NoCompiler where that does not work."""
-    chosen, tried = torch.compile(step, dynamic=False), False
+    chosen, works = torch.compile(step, dynamic=False), False
 
     @torch.no_grad()
     def call(*arguments: Any) -> Tensor:
-        nonlocal tried
+        nonlocal works
+        if works:
+            return chosen(*arguments)
         try:
             result = chosen(*arguments)
-        except Exception as error:
-            if tried:
-                raise
-            raise NoCompiler(str(error).strip().splitlines()[0]) from error
-        tried = True
+        except Exception:
+            torch.compiler.reset()  # it keeps eight versions of a function; the ninth kind of training starts afresh
+            try:
+                result = chosen(*arguments)
+            except Exception as error:
+                raise NoCompiler(str(error).strip().splitlines()[0]) from error
+        works = True
         return result
 
     return call
@@ -231,11 +237,14 @@ class Files:
     def resume(self, models: Sequence[SIB], abouts: list[dict[str, Any]]) -> list[dict[str, Tensor]]:
         """Put the last checkpoint into models and abouts, and return its tensors, momenta among them, by model."""
         found = self._read()
-        for model, about, (tensors, was) in zip(models, abouts, found, strict=False):
-            check_same(self.state.parent, was, about, ("model", "tasks", "schedule", "data"))
+        if not found:
+            return [{}] * len(models)
+        check_same(self.state.parent, {"number of models": len(found)}, {"number of models": len(models)})
+        for model, about, (tensors, was) in zip(models, abouts, found, strict=True):
+            check_same(self.state.parent, was, {name: value for name, value in about.items() if name != "history"})
             put_weights(model, tensors)
             about["history"] = was["history"]
-        return [tensors for tensors, _ in found] or [{}] * len(models)
+        return [tensors for tensors, _ in found]
 
     def save(
         self,
@@ -263,7 +272,7 @@ class Files:
     def _read(self) -> list[tuple[dict[str, Tensor], dict[str, Any]]]:
         if self.state.exists():
             every, about = read_tensors(self.state)
-            parts: list[dict[str, Tensor]] = [{} for _ in self.folders]
+            parts: list[dict[str, Tensor]] = [{} for _ in about["models"]]
             for name, tensor in every.items():
                 i, own = name.split(" ")
                 parts[int(i)][own] = tensor
@@ -280,36 +289,16 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     return model, about
 
 
-def _run_parts(
-    part: Callable[[int, int, tqdm], str], done: int, schedule: Schedule, report: Callable[[str], None] | None
-) -> None:
-    """Call `part(start, stop, bar)` for every `schedule.every` steps, `done` parts being done, and show its line."""
-    first = done * schedule.every
-    watched = report is None and sys.stderr.isatty()
-    with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
-        for start in range(first, schedule.steps, schedule.every):
-            line = part(start, min(start + schedule.every, schedule.steps), bar)
-            if watched:
-                bar.set_postfix_str(line)
-            else:
-                (report or _to_stderr)(line)
-
-
-def _training_bank(group: Group, bank: Tensor, sampler: EpisodeSampler) -> Tensor:
-    """`unit_bank`, if it is the bank that the sampler draws from."""
-    if len(bank) != sampler.rows:
-        raise ValueError(
-            f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
-        )
-    return unit_bank(group.models[0], bank, sampler.ways)
-
-
-def _check_samplers(grid: Sequence[Sequence[SIB]], samplers: Sequence[EpisodeSampler]) -> None:
+def _check_samplers(grid: Sequence[Sequence[SIB]], bank: Tensor, samplers: Sequence[EpisodeSampler]) -> None:
     if len(samplers) != len(grid):
         raise ValueError(f"{len(grid)} streams of models need as many samplers, got {len(samplers)}")
     for sampler in samplers:
         if sampler.setup | {"seed": 0} != samplers[0].setup | {"seed": 0} or sampler.rows != samplers[0].rows:
             raise ValueError(f"samplers may differ in seed only: {sampler.setup} is not like {samplers[0].setup}")
+        if len(bank) != sampler.rows:
+            raise ValueError(
+                f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
+            )
 
 
 def _describe(

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.files import write_tensors
@@ -26,7 +27,6 @@ from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import exact_convolutions, halves, imagenet_network
 from sibcore.vision.features import features_hash, read_known
 
-TURNS = 4  # by 0, 90, 180 and 270 degrees
 CHUNK = 256  # images a file
 BATCH = 4  # images at a time, each in four turns: activations that fit a CPU's cache are twice as fast
 Part = Literal["features", "activations"]

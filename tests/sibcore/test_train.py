@@ -7,7 +7,7 @@ import torch
 
 from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler, Tasks
-from sibcore.evaluate import Evaluation, evaluate
+from sibcore.evaluate import Evaluation, evaluate, most_likely
 from sibcore.sib import SIB
 from sibcore.train import SCHEDULES, Schedule, load_sib, train
 
@@ -150,6 +150,13 @@ def test_evaluation_agrees_with_a_loop_over_tasks_whatever_the_batch():
         assert torch.equal(result.accuracies, by_hand)
     assert result.mean == pytest.approx(by_hand.mean().item())
     assert result.interval == pytest.approx(1.96 * by_hand.numpy().std() / math.sqrt(50))
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_the_most_likely_class_is_that_of_argmax_the_first_of_equals(last):
+    logits = torch.randint(3, (50, 7, 5), generator=torch.Generator().manual_seed(0)).float()
+    logits = logits if last else logits.mT.contiguous().mT  # classes last in memory, or queries
+    assert torch.equal(most_likely(logits), logits.argmax(-1))
 
 
 def test_an_evaluation_reads_as_a_percentage_with_its_interval():

@@ -120,6 +120,9 @@ def test_with_large_steps_it_differs_from_training_alone_no_more_than_a_last_bit
         assert distance(mine, one) < 1e-12 + 100 * distance(other, one)
 
 
+save = meta.Files.save
+
+
 def distance(a: SIB, b: SIB) -> float:
     return max((x - y).abs().max().item() for x, y in zip(a.parameters(), b.parameters(), strict=True))
 
@@ -171,6 +174,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     run(grid(), tmp_path)
     with pytest.raises(ValueError, match="belongs to another run: its model is"):
         run(grid(etas=(0.1, 0.01, 0.001)), tmp_path)
+
+
+def test_a_state_of_other_models_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(meta.Files, "save", lambda *arguments: save(*arguments[:-1], False))
+    run(grid(), tmp_path)
+    with pytest.raises(ValueError, match="its number of models is 6, but now 2 is asked for"):
+        run(grid((2, 2), ETAS[:2], streams=1), tmp_path)
 
 
 def test_the_files_of_a_model_are_those_of_training_it_alone(tmp_path):
@@ -298,6 +308,16 @@ def test_the_compiled_step_is_the_eager_one(options, monkeypatch, capsys):
     assert "does not work" not in capsys.readouterr().err
     assert distance(eager[0][0], compiled[0][0]) < 1e-9
     assert histories[0][0][-1]["loss"] == pytest.approx(expected[0][0][-1]["loss"], abs=1e-9)
+
+
+def test_more_kinds_of_training_than_torch_keeps_are_all_compiled(monkeypatch, capsys):
+    monkeypatch.setattr(torch, "compile", traced)
+    torch.compiler.reset()
+    with torch._dynamo.config.patch(recompile_limit=1):
+        for reduction in ("sum", "mean"):
+            run(grid((0,), ETAS[:1], streams=1, reduction=reduction, transductive=reduction == "sum"), compile=True)
+    torch.compiler.reset()
+    assert "does not work" not in capsys.readouterr().err
 
 
 class Killed(BaseException):
