@@ -209,7 +209,7 @@ def test_compression_and_jpeg_are_of_planned_runs_too(home):
 
 def test_pretrainings_that_are_published_have_their_networks():
     found = PRETRAIN.facts(plan.PRETRAININGS)
-    assert len(found) == 3
+    assert len(found) >= 3
     assert all(r.files.path("backbone.safetensors").is_file() for r in found)
 
 
