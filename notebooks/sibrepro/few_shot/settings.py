@@ -93,7 +93,7 @@ RIVAL = Experiment(
     "baseline",
     Rival,
     oldest="method dataset backbone features ways shots queries val_episodes test_episodes".split(),
-    # one task of 200 on which an iteration may end in either of two ways moves the mean by up to half a point
+    # TIM at its temperature of 5 was seen to answer 32 of 200 unbalanced tasks otherwise, the mean by 0.33 points
     tolerance={"episodes_per_second": None, "*": 1.0},
 )
 UNBALANCED = Experiment("realism", FewShot, oldest=_OLDEST, tolerance={"*": 0.2})
