@@ -4,11 +4,12 @@ set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: ./run_all.sh [run options]      set up, run every notebook, write figures/ and results/, build the
-                                       report results/report/index.html
-       ./run_all.sh test [pytest ...]  set up, then ruff, pytest and the nbval checks of the notebooks
+usage: ./run_all.sh [run options]      set up, run every notebook, compute the published runs of the quick profile again
+                                       and compare them, build the report results/local/report/index.html
+       ./run_all.sh test [pytest ...]  set up, then ruff, import contracts, pytest and the nbval checks of the notebooks
        ./run_all.sh lab [options]      set up, then open JupyterLab on notebooks/
-       ./run_all.sh refresh            set up, then execute the notebooks in place, as they are committed
+       ./run_all.sh verify [options]   set up, then compute any published run again and compare (sib verify --help)
+       ./run_all.sh publish [options]  for maintainers: write facts, figures, tables, notebooks and README anew
 
 run options:
   --profile quick|cpu|paper   how much to compute (quick: minutes, any machine; paper: a GPU and the full data sets)
@@ -17,9 +18,10 @@ run options:
   --force                     run and compute again even what did not change
   --help                      this text
 
+What is computed and drawn goes to results/local/; tracked files are written by publish alone.
 The environment: an active virtual or conda environment (other than conda's base) is used, else .venv is made here.
 SIB_DATA    folder with data sets     SIB_DEVICE  cpu, cuda, cuda:1, mps (default: the best there is)
-SIB_OUTPUT  folder for results/ and figures/ (default: here)
+SIB_OUTPUT  folder in place of results/local
 TEXT
 }
 
@@ -86,9 +88,10 @@ run_tests() {
     trap 'rm -rf "$scratch"' EXIT
     ruff check . || failed+=("ruff check")
     ruff format --check . || failed+=("ruff format")
+    lint-imports || failed+=("import contracts")
     # A process for each core, and one thread in each: threads that wait for one another's cores cost more than they bring.
     OMP_NUM_THREADS=1 "$python" -m pytest -n auto "$@" || failed+=(pytest)
-    SIB_OUTPUT=$scratch OMP_NUM_THREADS=1 "$python" -m pytest -n auto --dist loadfile --nbval-lax --nbval-current-env \
+    SIB_OUTPUT=$scratch SIB_RECOMPUTE=1 OMP_NUM_THREADS=1 "$python" -m pytest -n auto --dist loadfile --nbval-lax --nbval-current-env \
         --nbval-cell-timeout=600 -p no:cacheprovider notebooks || failed+=(nbval)
     if ((${#failed[@]})); then
         printf 'FAILED: %s\n' "${failed[@]}"
@@ -110,10 +113,9 @@ case ${1:-} in
         set_up
         exec "$python" -m jupyterlab --notebook-dir=notebooks "$@"
         ;;
-    refresh)
-        shift
+    verify | publish)
         set_up
-        exec "$python" -m sibrepro refresh "$@"
+        exec "$python" -m sibrepro "$@"
         ;;
     "" | -*)
         set_up

@@ -18,11 +18,6 @@ from collections.abc import Callable, Iterable
 
 import pandas as pd
 import torch
-from sibrepro import tables
-from sibrepro.few_shot.experiment import FewShot
-from sibrepro.few_shot.results import FewShotNotebook
-from sibrepro.run import pipeline
-from sibrepro.synthetic_gradients.results import SyntheticGradientsNotebook
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -30,6 +25,11 @@ from sibcore.sib import SIB
 from sibcore.train import Schedule
 from sibcore.vision.backbones import backbone
 from sibcore.vision.pretrain import CosineHead, Recipe
+from sibrepro import tables
+from sibrepro.few_shot.plan import FewShotNotebook
+from sibrepro.few_shot.settings import FewShot
+from sibrepro.run import pipeline
+from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
 UTILISATION = {"conv4-64": 0.03, "conv4-128": 0.03, "wrn-28-10": 0.2, "resnet18": 0.15, "sib": 0.02}  # assumed

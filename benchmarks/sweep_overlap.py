@@ -4,7 +4,7 @@
 
 Notebook 02 is swept over seeds, once with one process and once with two, each into an empty scratch folder and with
 one thread a point, so that the second process is the only difference. The ratio is that of the wall times of the whole
-commands. The overhead is a point's time beyond that of its cells: starting papermill and the kernel, and ending them.
+commands. The overhead is a point's time beyond that of its cells: starting the kernel, and ending it.
 The machine should have nothing else to do. The last line is JSON.
 """
 
@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 
 from sibrepro import paths
-from sibrepro.run.sweep.point import Result, read_results
 
 NOTEBOOK = "02_spinning_lines"
 TARGETS = {"ratio": 0.6, "overhead_seconds": 4.0}
@@ -33,26 +32,33 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=150)
     options = parser.parse_args()
 
-    one, results = sweep(1, options.points, options.epochs)
-    two, results_of_two = sweep(2, options.points, options.epochs)
-    overheads = [result.seconds - result.cell_seconds for result in results + results_of_two]
+    one, points = sweep(1, options.points, options.epochs)
+    two, points_of_two = sweep(2, options.points, options.epochs)
+    overheads = [seconds - in_cells for seconds, in_cells in points + points_of_two]
     measured = {"ratio": two / one, "overhead_seconds": statistics.median(overheads)}
     print(f"{options.points} points: {one:.1f} s with one process, {two:.1f} s with two, load {os.getloadavg()[0]:.1f}")
-    print(f"cells of a point: {statistics.median(r.cell_seconds for r in results):.1f} s in the median, one process")
+    print(f"cells of a point: {statistics.median(cells for _, cells in points):.1f} s in the median, one process")
     for name, value in measured.items():
         print(f"{name:<20} {value:6.2f}   (at most {TARGETS[name]})")
     print(json.dumps({name: round(value, 3) for name, value in measured.items()}))
 
 
-def sweep(processes: int, points: int, epochs: int) -> tuple[float, list[Result]]:
-    """Wall seconds of one sweep from nothing, and its results."""
+def sweep(processes: int, points: int, epochs: int) -> tuple[float, list[tuple[float, float]]]:
+    """Wall seconds of one sweep from nothing; of each of its points, and of these inside its cells."""
     notebook = paths.notebooks() / f"{NOTEBOOK}.ipynb"
-    command = [sys.executable, "-m", "sibcore", "sweep", str(notebook), "-g", f"seed=0:{points}"]
+    command = [sys.executable, "-m", "sibrepro", "sweep", str(notebook), "-g", f"seed=0:{points}"]
     command += ["-p", "epochs", str(epochs), "-j", str(processes), "--threads", "1"]
     with tempfile.TemporaryDirectory() as scratch:
         start = time.perf_counter()
         subprocess.run(command, env=os.environ | {"SIB_OUTPUT": scratch}, check=True)
-        return time.perf_counter() - start, read_results(Path(scratch) / "results" / "sweeps" / NOTEBOOK)
+        wall = time.perf_counter() - start
+        return wall, [seconds_of(path) for path in Path(scratch).glob(f"sweeps/{NOTEBOOK}/*.ipynb")]
+
+
+def seconds_of(executed: Path) -> tuple[float, float]:
+    content = json.loads(executed.read_text(encoding="utf-8"))
+    in_cells = [cell["metadata"]["papermill"]["duration"] or 0.0 for cell in content["cells"]]
+    return content["metadata"]["sweep"]["seconds"], sum(in_cells)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -14,17 +15,27 @@ settings.load_profile("sibcore")
 def scratch(tmp_path, monkeypatch):
     """No test writes into the checkout, and none depends on the caller's settings."""
     monkeypatch.setenv("SIB_OUTPUT", str(tmp_path / "output"))
-    for name in ("SIB_HOME", "SIB_FORCE", "SIB_MANIFEST", "SIB_FIGURES", "SIB_DEVICE"):
+    for name in ("SIB_HOME", "SIB_FORCE", "SIB_RECOMPUTE", "SIB_MANIFEST", "SIB_FIGURES", "SIB_TABLES", "SIB_DEVICE"):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered():
+    """Claims are made once in a process; the next test may have other facts."""
+    yield
+    claims = sys.modules.get("sibrepro.claims")
+    for made_once in (claims.claims, claims.few_shot_table, claims.compared) if claims else ():
+        made_once.cache_clear()
+
+
 @pytest.fixture(scope="session")
 def real_report(tmp_path_factory):
-    """The report on the committed notebooks, tables and runs, built once."""
+    """The report on the published notebooks, tables, figures and runs, built once."""
     from sibrepro import site as report
 
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as environment:
+        environment.delenv("SIB_HOME", raising=False)
         environment.setenv("SIB_OUTPUT", str(folder / "nothing here"))
         return report.build(folder / "report").parent

@@ -1,4 +1,4 @@
-"""The command line: `sib <command>`; `./run_all.sh` calls it once the environment stands."""
+"""`sib`, the command line: run and check the notebooks, get data, train and test SIB, sweep parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sibrepro.run.sweep import cli as sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="sibcore", description=__doc__)
+    parser = argparse.ArgumentParser(prog="sib", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
 
     run = commands.add_parser("run", help="run the notebooks through papermill")
@@ -23,11 +23,17 @@ def main(arguments: list[str] | None = None) -> int:
     run.add_argument("--report", action="store_true", help="build the report at the end")
     run.set_defaults(call=_run)
 
-    refresh = commands.add_parser("refresh", help="execute the notebooks in place, as they are committed")
-    refresh.add_argument(
-        "--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated"
-    )
-    refresh.set_defaults(call=_refresh)
+    verify = commands.add_parser("verify", help="compute published runs again and compare, cheapest first")
+    verify.add_argument("names", nargs="*", metavar="ID|EXPERIMENT", help="which; default: all")
+    verify.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, drawn at random")
+    verify.add_argument("--seed", type=int, default=0, help="of the drawing")
+    verify.add_argument("--budget", default="10m", metavar="TIME", help="begin no run after this time: 90s, 10m, 2h")
+    verify.set_defaults(call=_verify)
+
+    publish = commands.add_parser("publish", help="for maintainers: write facts, notebooks, figures, tables and README")
+    publish.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook, and facts")
+    publish.add_argument("--only-facts", action="store_true", help="publish planned runs of this machine, draw nothing")
+    publish.set_defaults(call=_publish)
 
     scrub = commands.add_parser("scrub", help="strip machine-dependent metadata from notebooks, keeping their outputs")
     scrub.add_argument("notebooks", nargs="+", type=Path)
@@ -46,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         metavar="FOLDER",
         help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
     )
+    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
     get.set_defaults(call=_data_get)
 
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
@@ -75,7 +82,7 @@ def main(arguments: list[str] | None = None) -> int:
     ship.set_defaults(call=_ship)
 
     report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
-    report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/report")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/local/report")
     report.set_defaults(call=_report)
 
     adapt = commands.add_parser("adapt", help="domain adaptation on PACS: train and test on a target, as run records")
@@ -120,14 +127,22 @@ def _run(options: argparse.Namespace) -> int:
     print(pipeline.summary(outcomes))
     if options.report:
         _report(argparse.Namespace(out=None))
-    return 1 if any(outcome.error for outcome in outcomes) else 0
+    return 1 if any(outcome.error for outcome in outcomes) or pipeline.disagreements(outcomes) else 0
 
 
-def _refresh(options: argparse.Namespace) -> int:
-    from sibrepro.run import notebook_files, pipeline
+def _verify(options: argparse.Namespace) -> int:
+    from sibrepro.run import verify
 
-    for job in pipeline.jobs("quick", options.only):
-        notebook_files.refresh(job.notebook)
+    return verify.verify(options.names, options.sample, verify.seconds(options.budget), options.seed)
+
+
+def _publish(options: argparse.Namespace) -> int:
+    from sibrepro.run import publish
+
+    if options.only_facts:
+        print(*publish.facts(), sep="\n")
+    else:
+        publish.everything(options.only)
     return 0
 
 
@@ -148,7 +163,7 @@ def _data_list(options: argparse.Namespace) -> int:
 def _data_get(options: argparse.Namespace) -> int:
     from sibcore.datasets import download
 
-    print(f"{options.name} is in {download.get(options.name, options.to)}")
+    print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
     return 0
 
 
@@ -170,15 +185,15 @@ def _few_shot(options: argparse.Namespace) -> int:
 
 
 def _adapt(options: argparse.Namespace) -> int:
-    from sibrepro.pacs import results as adaptation_results
     from sibrepro.pacs.experiment import Adaptation, turns_for
+    from sibrepro.pacs.plan import train
 
     names = ("method", "backbone", "features", "size", "steps")
     settings = {name: getattr(options, name) for name in names}
     settings["turns"] = turns_for(options.features)
-    steps = options.K if "SIB" in options.method else [0]
+    steps = options.K if options.method in ("SIB", "SIB-Rot") else [0]
     for target, K, seed in itertools.product(options.target, steps, options.seed):
-        (record,) = adaptation_results.train([Adaptation(target=target, K=K, seed=seed, **settings)])
+        (record,) = train([Adaptation(target=target, K=K, seed=seed, **settings)])
         accuracy = f"{record.metrics['accuracy']:.2f} %"
         print(f"{target}, {options.method}, K={K} seed={seed}: {accuracy}  ({record.id})", flush=True)
     return 0
@@ -186,30 +201,27 @@ def _adapt(options: argparse.Namespace) -> int:
 
 def _ship(options: argparse.Namespace) -> int:
     from sibcore import datasets
-    from sibcore.vision import pretrain
-    from sibrepro.few_shot import experiment as few_shot
+    from sibcore.vision import rotations
     from sibrepro.few_shot import shipped
+    from sibrepro.few_shot.experiment import pretrained_network
+    from sibrepro.pacs import shipped as shipped_rotations
 
     if options.data == "pacs":
-        from sibcore.vision import rotations
-        from sibrepro.pacs import shipped as shipped_rotations
-
         data = datasets.load(options.data, options.source, size=options.size)
         bank = rotations.rotations(data, options.backbone)
         path = shipped_rotations.make(bank, data.name, options.backbone, options.size)
-        print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
-        return 0
-    data = datasets.load(options.data, options.source)
-    network = few_shot.pretrained(data, backbone=options.backbone).folder / pretrain.BACKBONE
-    path = shipped.make(data, network)
+    else:
+        data = datasets.load(options.data, options.source)
+        path = shipped.make(data, pretrained_network(data, options.backbone))
     print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
     return 0
 
 
 def _report(options: argparse.Namespace) -> int:
-    from sibrepro import site as report
+    from sibrepro import site
+    from sibrepro.run import pipeline
 
-    print(f"report: {report.build(options.out)}")
+    print(f"report: {site.build(options.out, pipeline.executed())}")
     return 0
 
 

@@ -9,10 +9,17 @@ message that lists what is allowed.
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
+import difflib
+import pkgutil
+import re
+from collections.abc import Iterable
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Annotated, Any, TypeVar
 
+import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
@@ -64,6 +71,56 @@ def check(cls: type[T], namespace: dict[str, Any]) -> T:
     return checked
 
 
+def parse(text: str, where: str) -> Any:
+    """YAML in which 1e-3 is a number and 1:30 is not ninety, as in YAML 1.2."""
+    try:
+        return yaml.load(text, _Yaml)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where} is not readable as YAML: {error}") from None
+
+
+def read_file(path: Path) -> dict[str, Any] | list[dict[str, Any]]:
+    """Parameters in a file: a mapping, or a list of mappings, as which the rows of a CSV file are read."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {path}")
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".csv":
+        table = csv.DictReader(text.splitlines(), skipinitialspace=True)
+        return [{n: parse(v, f"{path.name}, column {n}") for n, v in row.items() if v} for row in table]
+    content = parse(text, path.name)
+    if isinstance(content, dict) or (isinstance(content, list) and all(isinstance(row, dict) for row in content)):
+        return content
+    raise ValueError(f"{path.name} should hold `name: value` lines or a list of `{{name: value}}` entries")
+
+
+def in_cells(cells: Iterable[dict]) -> dict[str, Any]:
+    """The literals that a notebook's cell tagged `parameters` assigns; None for an expression, which has yet to run."""
+    tagged = next((cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])), {"source": ""})
+    values = {}
+    for node in ast.parse("".join(tagged["source"])).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and node.value is not None:
+            try:
+                values[target.id] = ast.literal_eval(node.value)
+            except ValueError:
+                values[target.id] = None
+    return values
+
+
+def class_for(source: str, values: dict[str, Any]) -> type:
+    """The class that a notebook's `source` checks its parameters with; if it does not, one with the types of `values`.
+
+    So its parameters can be checked before it runs.
+    """
+    called = re.search(r"\bcheck\((\w+), globals\(\)\)", source)
+    home = called and re.search(rf"^from (\S+) import .*\b{called[1]}\b", source, re.MULTILINE)
+    if home:
+        return pkgutil.resolve_name(f"{home[1]}:{called[1]}")
+    plain = {name: value if isinstance(value, (bool, int, float, str)) else None for name, value in values.items()}
+    fields = [(name, Any if value is None else type(value), value) for name, value in plain.items()]
+    return parameters(dataclasses.make_dataclass("Parameters", fields, frozen=True))
+
+
 def describe(cls: type) -> str:
     """One line per parameter: name, what is allowed, default, meaning."""
     properties = TypeAdapter(cls).json_schema()["properties"]
@@ -106,8 +163,23 @@ def _message(cls: type, given: dict, error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0])
+        near = difflib.get_close_matches(name, [field.name for field in dataclasses.fields(cls)], 1, 0.4)
+        missing = "there is no such parameter" + (f" (did you mean {near[0]}?)" if near else "")
         unknown = problem["type"] == "unexpected_keyword_argument"
-        value = given.get(name)
-        said = "there is no such parameter" if unknown else f"{value!r}: {problem['msg']}"
+        said = missing if unknown else f"{given.get(name)!r}: {problem['msg']}"
         lines.append(f"  {name}: {said}")
     return "bad notebook parameters\n" + "\n".join(lines) + f"\nallowed are:\n{describe(cls)}"
+
+
+class _Yaml(yaml.SafeLoader):
+    """Numbers as YAML 1.2 has them, and no dates."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012
+        first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":int", ":float", ":timestamp"))]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Yaml.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

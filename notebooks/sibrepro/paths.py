@@ -1,7 +1,7 @@
 """The one module that knows where things are. Nothing here depends on the current working directory.
 
-    results/facts, checkpoints, features, tables; figures/    published: tracked, written by `./run_all.sh publish` alone
-    results/local/                                            what is computed and drawn here; `SIB_OUTPUT` moves it
+results/facts, checkpoints, features, tables; figures/    published: tracked, written by `./run_all.sh publish` alone
+results/local/                                            what is computed and drawn here; `SIB_OUTPUT` moves it
 """
 
 from __future__ import annotations

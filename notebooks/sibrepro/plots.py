@@ -19,7 +19,7 @@ from sibrepro.facts import manifest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sibrepro.facts.runs import Record
+    from sibrepro.facts import Record
 
 # Okabe and Ito's palette, in seaborn's order: told apart with any common colour vision.
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, PINK, GREY, YELLOW, SKY = sns.color_palette("colorblind").as_hex()
@@ -43,7 +43,7 @@ def style() -> None:
 
 
 def save(figure: Figure, name: str, *records: Record) -> list[Path]:
-    """Write `figures/<name>.png` and `.pdf`; the ids of the runs they show are kept in the files' metadata."""
+    """Write `<name>.png` and `.pdf`; the ids of the runs they show are kept in the files' metadata."""
     runs = ", ".join(record.id for record in records)
     metadata = {
         "png": {"Source": runs, "Software": None},
@@ -58,10 +58,10 @@ def save(figure: Figure, name: str, *records: Record) -> list[Path]:
 
 
 def keep(content: bytes, name: str, runs: str = "") -> Path:
-    """Write one file of `figures/` as a whole or not at all, and note it."""
+    """Write one figure as a whole or not at all, and note it."""
     path = paths.figures() / name
     write_atomically(path, content)
-    manifest.note("figure", path, runs=runs)
+    manifest.note("figure", paths.relative(path), runs=runs)
     return path
 
 

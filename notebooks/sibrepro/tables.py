@@ -1,4 +1,4 @@
-"""Living tables: the paper's printed numbers beside ours, assembled from whatever runs exist.
+"""Living tables: the paper's printed numbers beside ours, assembled from published runs.
 
 A table has every number of the paper's and every number of ours, one row each, side by side where all settings agree,
 and a verdict. Accuracies are in percent. What has no counterpart stays, with a verdict that says so.
@@ -7,6 +7,7 @@ and a verdict. Accuracies are in percent. What has no counterpart stays, with a 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,9 @@ import pandas as pd
 from sibcore.files import write_atomically
 from sibrepro import paper, paths
 from sibrepro.facts import manifest
-from sibrepro.table_text import MISSING, latex, markdown
 
 if TYPE_CHECKING:
-    from sibrepro.facts.runs import Record
+    from sibrepro.facts import Record
 
 INSIDE, ABOVE, BELOW = "inside the other's interval", "above", "below"
 NOT_MEASURED, NOT_IN_PAPER = "not measured here", "not in the paper"
@@ -38,6 +38,9 @@ TYPES = {
     "transductive": "boolean",
 }
 DATASETS = {"mini-imagenet": "mini-ImageNet", "cifar-fs": "CIFAR-FS"}
+MISSING = "–"
+# what pandas does not escape
+LATEX = {"±": r"$\pm$", "×": r"$\times$", "η": r"$\eta$", "ξ": r"$\xi$", "α": r"$\alpha$", MISSING: "--"}
 
 
 def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, ours_ci95: float | None) -> str:
@@ -57,7 +60,7 @@ def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, o
 
 
 def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
-    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds, profile and run.
+    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds and run.
 
     SIB is matched on all settings. Other methods of ours share our features and episodes, whereas the paper's had each
     a training of its own: they never stand beside one another, and ours are called "<method> (our features)".
@@ -67,7 +70,7 @@ def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
             name if "SIB" in name else f"{name.removesuffix(OUR_FEATURES)}{OUR_FEATURES}" for name in runs["method"]
         ]
         runs = runs.assign(method=named)
-    table = _beside(paper.few_shot().dropna(subset="value"), runs, FEW_SHOT, ["episodes", "seeds", "profile", "run"])
+    table = _beside(paper.few_shot().dropna(subset="value"), runs, FEW_SHOT, ["episodes", "seeds", "run"])
     return table.assign(verdict=table["verdict"].mask(_in_appendix(table), IN_APPENDIX))
 
 
@@ -90,7 +93,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     A cell is the paper's, then **ours** and the verdict. Of methods other than SIB the paper's number stands alone; a
     number of SIB that is not measured says so, and the column "to measure" has the command that measures it.
     """
-    columns = [f"{DATASETS[dataset]} {shots}-shot" for dataset, shots in paper.FEW_SHOT_COLUMNS]
+    columns = [f"{DATASETS[dataset]} {shots}-shot" for dataset in DATASETS for shots in (1, 5)]
     rows: dict[tuple, dict[str, str]] = {}
     for number in table.itertuples():
         row = rows.setdefault((_label(number), number.backbone, number.transductive), {})
@@ -98,7 +101,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         if column in row:
             raise ValueError(
                 f"two numbers of ours for {_label(number)}, {number.backbone}, {column}, the second from {number.run}: "
-                "give `wide` a table of one profile, or name the methods apart"
+                "name the methods apart"
             )
         row[column] = _cell(number)
         columns += [column] * (column not in columns)
@@ -111,8 +114,37 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown)
 
 
+def readable(value: Any) -> str:
+    """A cell for reading: numbers rounded to two decimals, or to three digits where that would leave none."""
+    if pd.isna(value):
+        return MISSING
+    if pd.api.types.is_bool(value):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
+    return " ".join(str(value).split())
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """The table in GitHub's Markdown, without its index; a cell may hold `**bold**`."""
+    cells = _readable(table).map(lambda text: text.replace("|", r"\|"))
+    sides = ["right" if right else "left" for right in _numbers(table)]
+    text = cells.to_markdown(index=False, disable_numparse=True, colalign=sides)
+    return re.sub(" +", " ", text) + "\n"  # not padded: a new row changes no other
+
+
+def latex(table: pd.DataFrame) -> str:
+    """The table as a `tabular` with the rules of the package booktabs, without its index; `**bold**` is bold."""
+    sides = "".join("r" if right else "l" for right in _numbers(table))
+    text = _readable(table).to_latex(index=False, escape=True, column_format=sides)
+    text = text.replace("--", "-{}-{}")  # not a dash
+    for sign, code in LATEX.items():
+        text = text.replace(sign, code)
+    return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text)
+
+
 def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
-    """Write `results/tables/<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
+    """Write `<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
     runs = ", ".join(record.id for record in records)
     contents = {
         "csv": table.to_csv(index=False, lineterminator="\n"),
@@ -121,11 +153,21 @@ def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
     }
     files = []
     for kind, text in contents.items():
-        path = paths.results() / "tables" / f"{name}.{kind}"
+        path = paths.tables() / f"{name}.{kind}"
         write_atomically(path, text.encode())
-        manifest.note("table", path, runs=runs)
+        manifest.note("table", paths.relative(path), runs=runs)
         files.append(path)
     return files
+
+
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    return table.astype(object).map(readable)
+
+
+def _numbers(table: pd.DataFrame) -> list[bool]:
+    """Which columns are numbers, to be aligned at the right."""
+    kinds = pd.api.types
+    return [kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind) for kind in table.dtypes]
 
 
 def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], details: list[str]) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from sibcore.datasets.base import ImageSet
+from sibcore.datasets.base import ImageSet, MissingData
 
 # name -> module with `load(source=None, cache=None, ...) -> ImageSet`; imported when asked for
 MODULES = {
@@ -23,7 +23,13 @@ def load(name: str, source: Path | None = None, cache: Path | None = None, **opt
 
     `options` are those of the set's own `load`, such as the size of the images of "pacs" and "folder".
     """
-    return module(name).load(source=source, cache=cache, **options)
+    data = module(name)
+    try:
+        return data.load(source=source, cache=cache, **options)
+    except MissingData:
+        raise
+    except OSError as error:  # a folder that may not be entered, a disk that fails
+        raise ValueError(f"{name}: {error}") from error
 
 
 def module(name: str) -> ModuleType:

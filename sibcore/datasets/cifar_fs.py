@@ -11,7 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sibcore.datasets.base import Files, ImageSet, Index, cache_folder, cached, check_counts, decode, find_source
+from sibcore.datasets.archive import Files
+from sibcore.datasets.base import ImageSet, Index, MissingData, cache_folder, check_counts, find_source
+from sibcore.datasets.cache import cached, save_images
+from sibcore.datasets.pictures import decode
 
 NAME = "cifar-fs"
 SIZE = 32
@@ -61,12 +64,11 @@ def from_torchvision(folder: Path | None = None, download: bool = False, cache: 
     try:
         parts = [torchvision.datasets.CIFAR100(folder, train, download=download) for train in (True, False)]
     except RuntimeError as error:
-        raise FileNotFoundError(f"{NAME}: no whole CIFAR-100 of torchvision in {folder}; {HELP}") from error
+        raise MissingData(f"{NAME}: no whole CIFAR-100 of torchvision in {folder}; {HELP}") from error
     labels = [parts[0].classes[label] for part in parts for label in part.targets]
 
     def build(out: Path) -> Index:
-        np.save(out, np.concatenate([part.data for part in parts]))
-        return _sorted(np.load(out, mmap_mode="r+"), labels)
+        return _save_sorted(np.concatenate([part.data for part in parts]), labels, out)
 
     return cached(NAME, "torchvision", build, cache)
 
@@ -76,12 +78,12 @@ def _from_files(files: Files, out: Path) -> Index:
     names = files.pictures()
     labels = [Path(name).parent.name for name in names]
     check_counts(NAME, files.path, labels, CLASSES, IMAGES_PER_CLASS, HELP)
-    return _sorted(decode(files, names, out, SIZE), labels)
+    decode(files, names, out, SIZE)
+    return _save_sorted(np.load(out, allow_pickle=False), labels, out)
 
 
-def _sorted(images: np.ndarray, labels: list[str]) -> Index:
-    """Sort rows in place by class name and pixels; returns the index of the sorted rows."""
+def _save_sorted(images: np.ndarray, labels: list[str], out: Path) -> Index:
+    """Save the rows sorted by class name and pixels; returns their index."""
     order = sorted(range(len(labels)), key=lambda row: (labels[row], images[row].tobytes()))
-    images[:] = images[order]
-    images.flush()
+    save_images(out, (images[row] for row in order), images.shape)
     return Index(labels=[CLASSES.index(labels[row]) for row in order], classes=CLASSES, splits=SPLITS)

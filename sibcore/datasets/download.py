@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import io
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -12,19 +14,23 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from sibcore.datasets import MODULES, cifar_fs, module, pacs
+from sibcore.datasets import MODULES, cifar_fs, limits, mini_imagenet, module, pacs
 from sibcore.datasets.base import cache_folder, find_source
 from sibcore.progress import meter
 
 BLOCK = 1 << 18
-TIMEOUT = 30  # seconds without a byte
 
 
-def get(name: str, to: Path | None = None) -> Path:
-    """Download the data set `name` into the folder `to` (default: the cache folder) and return where it is."""
-    help = module(name).HELP
+def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
+    """Download the data set `name` into the folder `to` (default: the cache folder) and return where it is.
+
+    `accept_terms` says that the user accepts the terms of its owners, for a set that has such terms.
+    """
+    data = module(name)
     if name not in GETTERS:
-        raise ValueError(f"there is nothing to download for {name}: {help}")
+        raise ValueError(f"there is nothing to download for {name}: {data.HELP}")
+    if hasattr(data, "TERMS") and not accept_terms:
+        raise ValueError(f"{name} is downloaded only for those who accept its terms: {data.TERMS}; {data.HELP}")
     try:
         return GETTERS[name](cache_folder(to))
     except OSError as error:
@@ -63,7 +69,11 @@ def _get_pacs(folder: Path) -> Path:
     return fetch(pacs.URL, folder / "pacs.zip", pacs.check_listing)
 
 
-GETTERS = {cifar_fs.NAME: _get_cifar_fs, pacs.NAME: _get_pacs}
+def _get_mini_imagenet(folder: Path) -> Path:
+    return fetch(mini_imagenet.URL, folder / "mini-imagenet.zip", mini_imagenet.check_listing)
+
+
+GETTERS = {cifar_fs.NAME: _get_cifar_fs, mini_imagenet.NAME: _get_mini_imagenet, pacs.NAME: _get_pacs}
 
 
 def check_md5(path: Path, md5: str) -> None:
@@ -89,8 +99,9 @@ def fetch(url: str, path: Path, check: Callable[[Path], None]) -> Path:
             return _keep(path, check)
         try:
             _download(url, part)
-        except (OSError, http.client.HTTPException) as error:
-            raise ConnectionError(f"could not fetch {url} ({error}); run the same command again, {by_hand}") from error
+        except (OSError, http.client.HTTPException, TooSlow) as error:
+            why = " ".join(str(error).split())  # on one line
+            raise ConnectionError(f"could not fetch {url} ({why}); run the same command again, {by_hand}") from error
         try:
             check(part)
         except ValueError as error:
@@ -111,10 +122,13 @@ def _keep(path: Path, check: Callable[[Path], None]) -> Path:
 def _download(url: str, part: Path) -> None:
     """Fill `part`, connecting again as long as each connection brings the file further."""
     best = -1
-    while not _connect(url, part):
+    for _ in range(limits.CONNECTIONS):
+        if _connect(url, part):
+            return
         if _size(part) <= best:
-            raise ConnectionError(f"the connection broke after {_size(part)} bytes")
+            break
         best = _size(part)
+    raise ConnectionError(f"the connection broke after {_size(part)} bytes")
 
 
 def _connect(url: str, part: Path) -> bool:
@@ -122,7 +136,7 @@ def _connect(url: str, part: Path) -> bool:
     have = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+        response = urllib.request.build_opener(_Handler).open(request, timeout=limits.SILENCE)
     except urllib.error.HTTPError as error:
         if not have or error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
@@ -133,11 +147,15 @@ def _connect(url: str, part: Path) -> bool:
     with response:
         resumed = response.status == HTTPStatus.PARTIAL_CONTENT
         have = have if resumed else 0  # a server that knows no ranges begins with the first byte
-        length = response.headers["Content-Length"]  # None where the server does not know it, as for GitHub's archives
-        total = have + int(length) if length else None
+        # the length is None where the server does not know it, as for GitHub's archives
+        total = None if response.length is None else have + response.length
         bar = meter(total, part.stem, "B", initial=have, unit_scale=True, unit_divisor=1024)
         with bar, part.open("ab" if resumed else "wb") as file:
             while block := _read(response):
+                have += len(block)
+                if max(have, total or 0) > limits.DOWNLOAD_BYTES:
+                    part.unlink()
+                    raise ValueError(f"{url} gives more than {limits.DOWNLOAD_BYTES} bytes, so it is no data set")
                 file.write(block)
                 bar.update(len(block))
     return block is not None and total in (None, _size(part))
@@ -146,10 +164,54 @@ def _connect(url: str, part: Path) -> bool:
 def _read(response: http.client.HTTPResponse) -> bytes | None:
     """The next block: empty at the end, None where the connection broke."""
     try:
-        return response.read(BLOCK)
+        return response.read1(BLOCK)
     except (OSError, http.client.HTTPException):
         return None
 
 
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
+
+
+class TooSlow(Exception):
+    """A server sends so little that the download would never end."""
+
+
+class _Paced(io.RawIOBase):
+    """The bytes of a socket, headers and all, as long as they come at a fair pace.
+
+    The timeout of the socket is no help against a server that sends a byte now and then: each lets it start anew.
+    """
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw, self._since, self._count = raw, time.monotonic(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int | None:
+        count = self._raw.readinto(buffer)
+        self._count += count or 0
+        passed = time.monotonic() - self._since
+        if count and passed > limits.PACE_SECONDS:
+            if self._count < limits.PACE * passed:
+                raise TooSlow(f"only {self._count} bytes came in {passed:.0f} seconds")
+            self._since, self._count = time.monotonic(), 0
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, *args: object, **options: object) -> None:
+        super().__init__(*args, **options)
+        self.fp = io.BufferedReader(_Paced(self.fp.detach()))
+
+
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens addresses as the handlers of urllib do, with a `_Response`."""
+
+    def do_open(self, kind: type[http.client.HTTPConnection], *args: object, **options: object) -> _Response:
+        return super().do_open(type("Paced", (kind,), {"response_class": _Response}), *args, **options)

@@ -15,12 +15,17 @@ from __future__ import annotations
 
 import collections
 import json
+import reprlib
 import warnings
 from pathlib import Path, PurePosixPath
 
 import yaml
 
-from sibcore.datasets.base import PICTURES, Files, ImageSet, Index, cached, decode, few, find_source
+from sibcore.datasets import limits
+from sibcore.datasets.archive import PICTURES, Files
+from sibcore.datasets.base import ImageSet, Index, few, find_source
+from sibcore.datasets.cache import cached
+from sibcore.datasets.pictures import decode
 
 NAME = "folder"
 SPLITS = ("train", "val", "test")
@@ -40,32 +45,42 @@ def load(source: Path | None = None, cache: Path | None = None, splits: Path | N
     files = Files(find_source(NAME, source, (), HELP))
     if splits is None:
         split_file = _find_split_file(files)
-        top, classes = split_file.parent, read_splits(files.text(str(split_file)), f"{files.path}: {split_file}")
+        top, classes = split_file.parent, read_splits(files.read(str(split_file)), f"{files.path}: {split_file}")
     else:
-        top, classes = PurePosixPath(), read_splits(Path(splits).read_text(encoding="utf-8"), str(splits))
+        top, classes = PurePosixPath(), read_splits(Path(splits).read_bytes(), str(splits))
     pictures = _pictures_by_class(files, top, classes)
 
     def build(out: Path) -> Index:
-        decode(files, [name for names in pictures.values() for name in names], out, size).flush()
+        decode(files, [name for names in pictures.values() for name in names], out, size)
         labels = [label for label, names in enumerate(pictures.values()) for _ in names]
         return Index(labels=labels, classes=list(pictures), splits=classes)
 
     return cached(NAME, files.key(size, classes), build, cache)
 
 
-def read_splits(text: str, where: str) -> dict[str, list[str]]:
+class _Plain(yaml.BaseLoader):
+    """Takes every value as text: a class may be called "no" or "007"."""
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
+        if self.check_event(yaml.AliasEvent):  # aliases of aliases make a list of billions out of 300 bytes
+            raise yaml.YAMLError("aliases such as *name are not read, write the names out")
+        return super().compose_node(parent, index)
+
+
+def read_splits(content: bytes, where: str) -> dict[str, list[str]]:
     """Class names by split, from the JSON or YAML of a split file; `where` names it in errors."""
+    if len(content) > limits.SPLIT_BYTES:
+        raise ValueError(f"{where} is too large for a split file: it has {len(content)} bytes; {HELP}")
     try:
-        # BaseLoader takes every value as text: a class may be called "no" or "007"
-        splits = json.loads(text) if where.endswith(".json") else yaml.load(text, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
+        splits = json.loads(content) if where.endswith(".json") else yaml.load(content, Loader=_Plain)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
         raise ValueError(f"{where} is neither JSON nor YAML ({error}); {HELP}") from error
     if not isinstance(splits, dict) or not splits or set(splits) - set(SPLITS):
-        found = ", ".join(map(str, splits)) if isinstance(splits, dict) else type(splits).__name__
+        found = ", ".join([*splits][:9]) if isinstance(splits, dict) else type(splits).__name__
         raise ValueError(f"{where} must have lists called {', '.join(SPLITS)}, but has {found or 'nothing'}; {HELP}")
     for split, classes in splits.items():
         if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-            raise ValueError(f"{where}: {split} must be a list of class names, but is {classes!r}; {HELP}")
+            raise ValueError(f"{where}: {split} must be a list of class names, but is {reprlib.repr(classes)}; {HELP}")
     splits_of = collections.defaultdict(list)
     for split, classes in splits.items():
         for name in classes:

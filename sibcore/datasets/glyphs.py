@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import math
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont, ImageOps
 
@@ -145,7 +145,11 @@ def _stencils(character: str, outline: bool) -> tuple[Image.Image, ...]:
 
 @functools.cache
 def _font(name: str) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf", 2 * GLYPH)
+    found = importlib.util.find_spec("matplotlib")  # its files are wanted, not its code
+    if found is None:
+        raise ImportError(f"{NAME} are drawn with the fonts that matplotlib brings along: pip install matplotlib")
+    folder = Path(found.origin).parent / "mpl-data" / "fonts" / "ttf"
+    return ImageFont.truetype(folder / f"{name}.ttf", 2 * GLYPH)
 
 
 def _between(ends: tuple[float, float], part: float | np.ndarray) -> float | np.ndarray:

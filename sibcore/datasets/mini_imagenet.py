@@ -2,17 +2,21 @@
 
 It is read from a folder (or zip) of class folders named by WordNet id, or from the csv files of Ravi & Larochelle
 (2017) beside a folder `images`. Rows are sorted by class and file name, so that both layouts of the same files give
-the same array and the same hash.
+the same array and the same hash. Folders around the class folders do not count: the split goes by class.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from sibcore.datasets.base import Files, ImageSet, Index, cached, check_counts, decode, few, find_source
+from sibcore.datasets.archive import Files
+from sibcore.datasets.base import ImageSet, Index, check_counts, few, find_source
+from sibcore.datasets.cache import cached
+from sibcore.datasets.pictures import decode
 
 NAME = "mini-imagenet"
 SIZE = 84
@@ -39,30 +43,59 @@ TEST = (
 SPLITS = {"train": tuple(TRAIN.split()), "val": tuple(VAL.split()), "test": tuple(TEST.split())}
 CLASSES = tuple(sorted(name for names in SPLITS.values() for name in names))
 
+# A public repository keeps the pictures of the lists of Ravi & Larochelle at 84x84, here pinned to one commit. Its own
+# folders train and val are not the few-shot split, and do not matter. The archive that GitHub packs for a commit need
+# not be the same bytes for ever, so the hash is that of the listing of its pictures; SHA256 is that of their pixels.
+COMMIT = "557ebcae0db23651f9370f54a5f31b1f0fd4064d"
+URL = f"https://github.com/Deo0330/split_minidataset/archive/{COMMIT}.zip"
+LISTING = "5dafb16f9e6841831222ff2e0584174d0336cde4585242db7c31954cd0b9ab94"
+SHA256 = "25298243f30f76748943d8fe398ee80dfa81d041501fee4bc8b1819f3b50e7cc"
+TERMS = (
+    "its pictures are ImageNet's, whose terms of access (https://image-net.org/download) allow non-commercial research "
+    "and education only"
+)
+
 FOUND_AS = ("mini-imagenet", "mini-imagenet.zip", "miniImageNet", "miniImagenet", "mini_imagenet")
 HELP = (
-    "the licence of ImageNet allows no direct download, so bring it by hand: register at image-net.org for the "
-    "pictures, take train.csv, val.csv and test.csv from data/miniImagenet of the repository "
-    "twitter-research/meta-learning-lstm, and put the named pictures into a folder images beside them (or one folder "
-    "a class, named by its WordNet id); then name that folder in the argument `source`, or call it mini-imagenet and "
-    "set SIB_DATA to the folder that holds it"
+    "run `sib data get mini-imagenet --accept-terms` if you accept the terms of ImageNet, or name a folder of your own "
+    "in the argument `source` (or call it mini-imagenet and set SIB_DATA to the folder that holds it): one folder a "
+    "class, named by its WordNet id, or train.csv, val.csv and test.csv beside a folder images"
 )
 
 
 def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
     """mini-ImageNet from `<class>/<picture>`, or from `{train,val,test}.csv` beside `images/<picture>`."""
     files = Files(find_source(NAME, source, FOUND_AS, HELP))
+    rows = _rows(files)
+
+    def build(out: Path) -> Index:
+        decode(files, [name for _, name in rows], out, SIZE)
+        return Index(labels=[CLASSES.index(label) for label, _ in rows], classes=CLASSES, splits=SPLITS)
+
+    data = cached(NAME, files.key(), build, cache)
+    if data.sha256 != SHA256:
+        warnings.warn(
+            f"{files.path}: this mini-ImageNet has the right classes and counts but not the known pixels (sha256 "
+            f"{data.sha256}, known is {SHA256}): its pictures are others of these classes, or were scaled, cut or "
+            "encoded in another way, or decoded by another JPEG library; accuracies may differ from published ones",
+            stacklevel=2,
+        )
+    return data
+
+
+def check_listing(path: Path) -> None:
+    """An error unless every picture in the archive is, bit by bit, the known one."""
+    files = Files(path)
+    files.check_listing({f"{label}/{PurePosixPath(name).name}": name for label, name in _rows(files)}, LISTING)
+
+
+def _rows(files: Files) -> list[tuple[str, str]]:
+    """(class, picture), sorted; an error unless every class has all its pictures."""
     tables = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name == "train.csv"]
     found = _listed(files, tables[0].parent) if tables else _in_class_folders(files)
     rows = sorted(found, key=lambda row: (row[0], PurePosixPath(row[1]).name))
-    labels = [label for label, _ in rows]
-    check_counts(NAME, files.path, labels, CLASSES, IMAGES_PER_CLASS, HELP)
-
-    def build(out: Path) -> Index:
-        decode(files, [name for _, name in rows], out, SIZE).flush()
-        return Index(labels=[CLASSES.index(label) for label in labels], classes=CLASSES, splits=SPLITS)
-
-    return cached(NAME, files.key(), build, cache)
+    check_counts(NAME, files.path, [label for label, _ in rows], CLASSES, IMAGES_PER_CLASS, HELP)
+    return rows
 
 
 def _in_class_folders(files: Files) -> list[tuple[str, str]]:

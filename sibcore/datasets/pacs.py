@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import collections
-import hashlib
 import warnings
 from pathlib import Path
 
 import numpy as np
 
-from sibcore.datasets.base import Files, ImageSet, Index, cached, decode, decode_one, few, find_source
+from sibcore.datasets.archive import Files
+from sibcore.datasets.base import ImageSet, Index, few, find_source
+from sibcore.datasets.cache import cached
+from sibcore.datasets.pictures import decode, decode_one
 
 NAME = "pacs"
 SIZE = 224
@@ -47,7 +49,7 @@ def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE
     _compare_with_published(files.path, pictures)
 
     def build(out: Path) -> Index:
-        decode(files, list(pictures.values()), out, size).flush()
+        decode(files, list(pictures.values()), out, size)
         return Index(
             labels=[CLASSES.index(label) for _, label, _ in pictures],
             classes=CLASSES,
@@ -94,17 +96,7 @@ def find_pictures(files: Files) -> dict[tuple[str, str, str], str]:
 def check_listing(path: Path) -> None:
     """An error unless every picture in the archive is, bit by bit, the one that was published."""
     files = Files(path)
-    lines = [
-        f"{hashlib.sha256(files.read(name)).hexdigest()}  PACS/{'/'.join(place)}"
-        for place, name in find_pictures(files).items()
-    ]
-    text = "\n".join(lines)
-    # a listing is the same listing with or without its last line's end
-    found = [hashlib.sha256(listing.encode()).hexdigest() for listing in (text, text + "\n")]
-    if LISTING not in found:
-        raise ValueError(
-            f"{path}: the listing of its {len(lines)} pictures has sha256 {found[1]}, the published one has {LISTING}"
-        )
+    files.check_listing({f"PACS/{'/'.join(place)}": name for place, name in find_pictures(files).items()}, LISTING)
 
 
 def _compare_with_published(path: Path, pictures: dict[tuple[str, str, str], str]) -> None:

@@ -10,15 +10,13 @@ import json
 import os
 from pathlib import Path
 
-from sibrepro import paths
 
-
-def note(kind: str, path: Path, **details: object) -> None:
-    """Add one line: `kind` is "run", "figure", "table" or "data"."""
+def note(kind: str, what: str, **details: object) -> None:
+    """Add one line: `kind` is "run" (`what` is its id), "figure", "table" or "data" (`what` is a path)."""
     manifest = os.environ.get("SIB_MANIFEST")
     if manifest:
         with Path(manifest).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "path": paths.relative(path), **details}) + "\n")
+            file.write(json.dumps({"kind": kind, "what": what, **details}) + "\n")
 
 
 def read(path: Path) -> list[dict]:

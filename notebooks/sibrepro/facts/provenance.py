@@ -1,14 +1,11 @@
-"""Where a number comes from: commit, code, versions, machine."""
+"""Where a number comes from: commit, versions, machine."""
 
 from __future__ import annotations
 
-import ast
 import datetime
-import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,12 @@ PACKAGES = ("torch", "torchvision", "numpy", "matplotlib", "seaborn", "papermill
 
 
 def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Everything a record says of its making, apart from its code and data hashes."""
+    """Everything a record says of its making, apart from its version and data hashes."""
     device = pick_device()
     return {
         "commit": _git("rev-parse", "HEAD"),
         # results, figures and notebooks' outputs change with every run; only changed code makes the commit untrue
-        "dirty": bool(_git("status", "--porcelain", "--", "sibcore")),
+        "dirty": bool(_git("status", "--porcelain", "--", "sibcore", "notebooks/sibrepro")),
         "seed": params.get("seed"),
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
         "device": str(device),
@@ -37,60 +34,6 @@ def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
         "finished": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "wall_seconds": round(seconds, 3),
     }
-
-
-# Modules that carry results about rather than compute them: a change there does not make a run's numbers stale.
-CARRIERS = frozenset(f"sibcore.{name}" for name in ("manifest", "params", "paths", "plots", "provenance", "runs"))
-
-
-def code_fingerprint(modules: Iterable[str], skip: frozenset[str] = CARRIERS) -> str:
-    """Hash of these sibcore modules and of all that they import inside sibcore, apart from `skip`.
-
-    It hashes syntax trees without docstrings, so that comments and formatting do not count as a change.
-    """
-    trees: dict[str, str] = {}
-    todo = sorted(set(modules))
-    while todo:
-        module = todo.pop()
-        if module not in trees:
-            tree = ast.parse(_source(module))
-            todo += sorted(imports(tree) - skip)
-            trees[module] = ast.dump(_without_docstrings(tree))
-    return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()[:16]
-
-
-def imports(tree: ast.AST) -> set[str]:
-    """The sibcore modules that a syntax tree imports, in either form of the statement."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {name for name in names if name.startswith("sibcore.") and _file(name)}
-
-
-def _file(module: str) -> Path | None:
-    """The source file of a sibcore module, without importing it."""
-    path = paths.PACKAGE.parent.joinpath(*module.split("."))
-    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
-
-
-def _source(module: str) -> str:
-    file = _file(module)
-    if file is None:
-        raise ValueError(
-            f"{module} is not a module of sibcore; a run is computed by a function of the package, so that its code "
-            "can be traced: move the function there"
-        )
-    return file.read_text(encoding="utf-8")
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node, clean=False):
-            node.body = node.body[1:]
-    return tree
 
 
 @cache

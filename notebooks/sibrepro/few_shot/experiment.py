@@ -1,74 +1,43 @@
-"""Few-shot experiments from pixels, or from the features that come with the project, to a run record.
+"""Few-shot experiments from pixels, or from the features that come with the project, to runs.
 
     sib few-shot --data cifar-fs --backbone conv4-64 --shots 1 5 --K 0 1 3 5
 
-Pretraining and meta-training are long runs of `sibrepro.facts.runs`: stopped, they go on; finished, they are loaded.
+Pretraining and meta-training are long runs: stopped, they go on; finished, they are loaded. Experiments that differ in
+K, eta and seed alone are meta-trained together, each as if it were alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
-from sibcore import datasets
-from sibcore import train as meta
-from sibcore.datasets.base import ImageSet
+from sibcore import datasets, train
+from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate
-from sibcore.files import sha256
+from sibcore.files import put_weights, sha256
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
 from sibcore.vision.features import Features, feature_bank
-from sibrepro.facts import runs
+from sibrepro.facts import Experiment, Record
+from sibrepro.facts.ids import as_dict
 from sibrepro.few_shot import shipped
-from sibrepro.params import Count, NonNegative, Positive, parameters
+from sibrepro.few_shot.settings import FEW_SHOT, PRETRAIN, FewShot, Pretraining
 
 SPLITS = ("train", "val", "test")
-CHECKPOINTS = {"best": meta.BEST, "last": meta.LAST}
-
-
-@parameters
-class Pretraining(pretrain.Recipe):
-    """A recipe and the image set it is for."""
-
-    dataset: str = Field("cifar-fs", description="name of the image set")
-
-
-@parameters
-class FewShot:
-    """One cell of the paper's Table 1."""
-
-    dataset: str = Field("cifar-fs", description="name of the image set")
-    backbone: str = Field("conv4-64", description="feature network")
-    features: Literal["images", "shipped"] = Field("images", description="computed from images, or the project's own")
-    epochs: NonNegative = Field(
-        0, description="of pretraining, of a network from images; 0: as many as its recipe says"
-    )
-    views: NonNegative = Field(0, description="augmented views per training image; 0: images as they are")
-    ways: Count = Field(5, description="classes of a task, k")
-    shots: Count = Field(1, description="labelled images per class")
-    queries: Count = Field(15, description="unlabelled images per class")
-    alpha: Annotated[float, Field(ge=0)] = Field(0.0, description="Dirichlet spread of training queries; 0: balanced")
-    K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(1e-3, description="step size of the inner update")
-    fidelity: Literal["release", "paper"] = Field("release", description="where text and release differ, which")
-    optimiser: Literal["", "release", "paper"] = Field("", description="of the outer loop; empty: as fidelity says")
-    normalise: Literal["", "task", "running", "none"] = Field("", description="inside xi; empty: as fidelity says")
-    reduction: Literal["", "sum", "mean"] = Field("", description="over queries; empty: as fidelity says")
-    transductive: bool = Field(True, description="False: true gradient on the support set (eq. maml)")
-    equivariant: bool = Field(False, description="True: a xi that treats all classes alike")
-    steps: Count = Field(40_000, description="meta-training steps")
-    batch: Count = Field(8, description="tasks per step")
-    lr: Positive = Field(1e-3, description="learning rate of the outer loop; the release ties eta to it")
-    val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
-    test_episodes: Count = Field(5000, description="tasks of test classes")
-    seed: NonNegative = Field(0, description="of xi and of the training tasks")
+CHECKPOINTS = {"best": train.BEST, "last": train.LAST}
+Banks = Mapping[str, Features]
+Numbers = tuple[dict[str, Any], dict[str, np.ndarray]]  # metrics and arrays
+Block = list[list[FewShot]]  # [S][E]: seeds, each with the same settings of K and eta
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,44 +45,58 @@ class Source:
     """Features by split, made when asked for, and the hashes of what they are made of."""
 
     hashes: dict[str, str]
-    banks: Callable[[], Mapping[str, Features]]
+    banks: Callable[[], Banks]
 
 
-def source(p: FewShot, data: ImageSet | None = None, network: Path | None = None) -> Source:
-    """Where the features of an experiment come from; `network` is pretrained now if there is no record of it."""
+def source(p: Any, data: ImageSet | None = None, network: Path | None = None) -> Source:
+    """Where the features of an experiment come from; `network` is pretrained now if there is no run of it."""
     if p.features == "shipped":
         about = shipped.about(p.dataset, p.backbone)
         hashes = {p.dataset: about["data"], "network": about["network"]}
         return Source(hashes, lambda: shipped.load(p.dataset, p.backbone))
     data = data or datasets.load(p.dataset)
-    changes = {"epochs": p.epochs} if p.epochs else {}
-    network = network or pretrained(data, backbone=p.backbone, **changes).folder / pretrain.BACKBONE
+    network = network or pretrained_network(data, p.backbone, getattr(p, "epochs", 0))
     hashes = {data.name: data.sha256, "network": sha256(network)}
-    return Source(hashes, lambda: {s: feature_bank(network, data, s, p.views * (s == "train")) for s in SPLITS})
+    views = getattr(p, "views", 0)
+    return Source(
+        hashes,
+        lambda: {split: feature_bank(network, data, split, views if split == "train" else 0) for split in SPLITS},
+    )
 
 
-def pretrained(data: ImageSet, **changes: Any) -> runs.Record:
-    """The record of a pretraining, whose folder holds the network, `backbone.safetensors`; trained now if need be.
+# What differs from the recipe's defaults, by image set: 84 pixels on a CPU take small images first, and bfloat16.
+RECIPES: dict[str, dict[str, Any]] = {
+    "mini-imagenet": {"epochs": 30, "small": 48, "small_epochs": 20, "precision": "bfloat16"}
+}
+
+
+def pretrained_network(data: ImageSet, backbone: str, epochs: int = 0) -> Path:
+    """The file of the network that experiments on `data` use; 0 epochs: as many as its recipe says."""
+    changes = RECIPES.get(data.name, {}) | ({"epochs": epochs} if epochs else {})
+    return pretrained(data, backbone=backbone, **changes).files.path(pretrain.BACKBONE)
+
+
+def pretrained(data: ImageSet, **changes: Any) -> Record:
+    """The run of a pretraining, with the network in its file `backbone.safetensors`; trained now if need be.
 
     `changes` are those to the recipe's defaults. metrics: the best epoch, its validation accuracy in percent, seconds
     """
 
-    def compute(p: Pretraining, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        recipe = pretrain.Recipe(**{name: value for name, value in runs.as_dict(p).items() if name != "dataset"})
+    def compute(p: Pretraining, folder: Path) -> Numbers:
+        recipe = pretrain.Recipe(**{name: value for name, value in as_dict(p).items() if name != "dataset"})
         about = pretrain.pretrain(data, recipe, folder)
         (folder / pretrain.CHECKPOINT).unlink()  # the network stays; what a finished run would go on from need not
         history = {name: np.array([row[name] for row in about["history"]]) for name in ("loss", "accuracy", "val")}
         best = pretrain.best_epoch(about["history"], recipe)
         validation = 100 * float(history["val"][best - 1])
-        metrics = {"best_epoch": best, "validation": validation, "seconds": about["seconds"]}
-        return metrics, history
+        return {"best_epoch": best, "validation": validation, "seconds": about["seconds"]}, history
 
     p = Pretraining(dataset=data.name, **changes)
-    return runs.compute_or_load("pretrain", p, compute, data={data.name: data.sha256}, long=True)
+    return PRETRAIN.run(p, compute, data={data.name: data.sha256}, long=True)
 
 
-def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = None) -> runs.Record:
-    """The record of one experiment, whose folder also holds the trained SIB, `best.safetensors` and `last.safetensors`.
+def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = None) -> Record:
+    """The run of one experiment, with the trained SIB in its checkpoints "best" and "last".
 
     Each checkpoint ("best" by validation, and "last") is tested on p.shots and on the other of one and five shots.
     metrics: accuracies in percent, such as "best/1shot", each with a "..._ci95"; the best "validation"
@@ -121,17 +104,41 @@ def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = No
     """
     origin = source(p, data, network)
 
-    def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    def compute(p: FewShot, folder: Path) -> Numbers:
         banks = origin.banks()
-        history = _meta_train(p, folder, banks)
-        return results(p, folder, banks, history)
+        return results(p, folder, banks, _meta_train([[p]], banks, folder)[0][0])
 
-    return runs.compute_or_load("few_shot", p, compute, data=origin.hashes, long=True)
+    return FEW_SHOT.run(p, compute, data=origin.hashes, long=True)
 
 
-def results(
-    p: FewShot, folder: Path, banks: Mapping[str, Features], history: list[dict[str, Any]]
-) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def together(settings: Sequence[FewShot], data: ImageSet | None = None, network: Path | None = None) -> list[Record]:
+    """The run of each experiment, in their order; what is not done yet is trained now, together where possible."""
+    todo = [p for p in dict.fromkeys(settings) if not FEW_SHOT.is_done(p, source(p, data, network).hashes)]
+    for block in blocks(todo):
+        if sum(map(len, block)) > 1:
+            _train_block(block, source(block[0][0], data, network))
+    return [few_shot(p, data, network) for p in settings]
+
+
+def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
+    """The SIB that a few-shot run trained."""
+    tensors, about = record.files.checkpoint(checkpoint)
+    model = SIB(**about["model"])
+    put_weights(model, tensors)
+    return model.to(pick_device())
+
+
+def examine(
+    experiment: Experiment, trained: Record, look: Callable[[SIB, Banks, FewShot], Numbers], **images: Any
+) -> Record:
+    """The run of looking in some way at the SIB (its best checkpoint) that a few-shot run trained."""
+    p = FEW_SHOT.settings_of(trained)
+    origin = source(p, **images)
+    hashes = origin.hashes | {"trained": trained.files.checkpoint_hash("best")}
+    return experiment.run(p, lambda p: look(trained_sib(trained), origin.banks(), p), data=hashes)
+
+
+def results(p: FewShot, folder: Path, banks: Banks, history: list[dict[str, Any]]) -> Numbers:
     """Metrics and arrays of a meta-training that has left its checkpoints in `folder`."""
     device = pick_device()
     metrics = {"validation": 100 * max(row["validation"] for row in history)}
@@ -142,14 +149,14 @@ def results(
             continue  # no second test for want of images; with p.shots itself the sampler says what is wrong
         fixed = tasks(dataclasses.replace(p, shots=shots), bank, "test").to(device)
         for name, file in CHECKPOINTS.items():
-            trained, _ = meta.load_sib(folder / file)
+            trained, _ = train.load_sib(folder / file)
             tested = evaluate(trained.to(device), bank.features, fixed)
             metrics |= {f"{name}/{shots}shot": 100 * tested.mean, f"{name}/{shots}shot_ci95": 100 * tested.interval}
             arrays[f"{name}/{shots}shot"] = tested.right(p.ways * p.queries)
     return metrics, arrays
 
 
-def tasks(p: FewShot, bank: Features, split: str, alpha: float | None = None) -> Tasks:
+def tasks(p: Any, bank: Features, split: str, alpha: float | None = None) -> Tasks:
     """The fixed tasks of a split, the same for every K, eta and seed of training; balanced, or Dirichlet(alpha)."""
     count = {"val": p.val_episodes, "test": p.test_episodes}[split]
     seed = 1_000_000 + SPLITS.index(split)  # far from any seed of training
@@ -184,19 +191,70 @@ def untrained(p: FewShot, dim: int) -> SIB:
     ).to(pick_device())
 
 
-def schedule(p: FewShot) -> meta.Schedule:
-    return dataclasses.replace(meta.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
+def schedule(p: FewShot) -> train.Schedule:
+    return dataclasses.replace(train.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
 
 
-def _meta_train(p: FewShot, folder: Path, banks: Mapping[str, Features]) -> list[dict[str, Any]]:
-    train, val = banks["train"], banks["val"]
-    bank = train.views.flatten(0, 1) if p.views else train.features
-    return meta.train(
-        untrained(p, bank.shape[1]),
-        bank,
-        training_tasks(p, train),
-        schedule(p),
-        validation=(val.features, tasks(p, val, "val").to(pick_device())),
+def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[list[dict[str, Any]]]]:
+    """Train the models of a block in one pass; histories [S][E]. A folder of one run holds that run's own files."""
+    first, bank = block[0][0], banks["train"]
+    features = bank.views.flatten(0, 1) if first.views else bank.features
+    models = [[untrained(p, features.shape[1]) for p in stream] for stream in block]
+    samplers = [training_tasks(stream[0], bank) for stream in block]
+    alone = sum(map(len, block)) == 1
+    histories = train.train(
+        models[0][0] if alone else models,
+        features,
+        samplers[0] if alone else samplers,
+        schedule(first),
+        validation=(banks["val"].features, tasks(first, banks["val"], "val").to(pick_device())),
         folder=folder,
-        compile=p.K > 0 and p.steps >= 10_000,  # compiling takes about a minute
+        compile=any(p.K for p in block[0]) and first.steps >= 10_000,  # compiling takes about a minute
     )
+    return [[histories]] if alone else histories
+
+
+def blocks(settings: Sequence[FewShot]) -> list[Block]:
+    """Experiments that can be trained together: alike in all but K, eta and seed, each seed with the same K and eta."""
+    by_seed: dict[FewShot, dict[int, list[FewShot]]] = {}
+    for p in settings:
+        key = dataclasses.replace(p, K=0, eta=1.0, seed=0)
+        by_seed.setdefault(key, {}).setdefault(p.seed, []).append(p)
+    found: dict[Any, Block] = {}
+    for key, seeds in by_seed.items():
+        for seed in sorted(seeds):
+            stream = sorted(seeds[seed], key=lambda p: (p.K, p.eta))
+            found.setdefault((key, tuple((p.K, p.eta) for p in stream)), []).append(stream)
+    return list(found.values())
+
+
+def _train_block(block: Block, origin: Source) -> None:
+    """Train a block in the cache folder, where it can go on, and write the run of each of its models.
+
+    The folder goes last: what is killed before starts from finished trainings. Each run's time is its share.
+    """
+    banks, folder = origin.banks(), cache_folder() / "stacks" / _name(block, origin)
+    began = time.perf_counter()
+    histories = _meta_train(block, banks, folder)
+    count = sum(map(len, block))
+    share = (time.perf_counter() - began) / count
+    for s, stream in enumerate(block):
+        for e, p in enumerate(stream):
+            trained, history = folder / f"{s}-{e}", histories[s][e]
+
+            def compute(
+                p: FewShot, folder: Path, trained: Path = trained, history: list[dict[str, Any]] = history
+            ) -> Numbers:
+                for file in CHECKPOINTS.values():
+                    shutil.copy(trained / file, folder / file)
+                metrics, arrays = results(p, folder, banks, history)
+                return metrics | {"trained_together": count}, arrays
+
+            FEW_SHOT.run(p, compute, data=origin.hashes, long=True, spent=share)
+    shutil.rmtree(folder)
+
+
+def _name(block: Block, origin: Source) -> str:
+    """The same settings and features give the same folder, so that a stopped training is found again."""
+    what = [[as_dict(p) for stream in block for p in stream], origin.hashes]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]

@@ -15,14 +15,18 @@ from matplotlib.figure import Figure
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
 from sibrepro import paper
-from sibrepro.few_shot.results import gain, queries, right, sib_score
-from sibrepro.few_shot.rivals import Score
+from sibrepro.few_shot.plan import gain, queries, sib_score
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
+from sibrepro.statistics import right
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from sibcore.datasets.base import ImageSet
     from sibcore.episodes import Tasks
-    from sibrepro.facts.runs import Record
+    from sibcore.reference import Step
+    from sibrepro.facts import Record
+    from sibrepro.statistics import Score
 
 COLOURS = [BLUE, ORANGE, GREEN, RED, PURPLE, PINK, SKY, GREY]
 MARKERS = "osD^vPX*"
@@ -147,6 +151,32 @@ def task_in_the_plane(record: Record) -> Figure:
     return figure
 
 
+def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure:
+    """One task along theta^0, ..., theta^K: probabilities and xi of every query, and the class weights in the plane."""
+    figure, axes = plt.subplots(3, len(steps), figsize=(2.6 * len(steps), 7.6), squeeze=False, layout="constrained")
+    mean = query.mean(0)
+    plane = torch.linalg.svd(query - mean)[2][:2].T
+    points = ((query - mean) @ plane).numpy()
+    reach = max(float(step.dl_dy.detach().abs().max()) for step in steps)
+    for k, step in enumerate(steps):
+        probability, right = step.y_hat.detach().softmax(-1), step.y_hat.argmax(-1) == labels
+        axes[0, k].imshow(probability, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+        look = {"cmap": "PuOr", "vmin": -reach, "vmax": reach}
+        axes[1, k].imshow(step.dl_dy.detach(), aspect="auto", interpolation="nearest", **look)
+        weights = ((torch.nn.functional.normalize(step.theta.detach(), dim=-1) - mean) @ plane).numpy()
+        for way in range(len(weights)):
+            colour, marker = COLOURS[way % 8], MARKERS[way % 8]
+            axes[2, k].scatter(*points[labels == way].T, color=colour, marker=marker, s=14, alpha=0.55, linewidth=0)
+            axes[2, k].scatter(*weights[way], color=colour, marker=marker, s=120, edgecolor="black", linewidth=1.3)
+        axes[0, k].set_title(rf"$\theta^{k}$: {100 * right.double().mean():.0f} % right")
+        for axis in axes[:, k]:
+            axis.set(xticks=[], yticks=[])
+    names = (r"softmax of $\hat y$, a row a query", r"$\xi(\hat y)$", r"queries and $\theta^k$")
+    for axis, name in zip(axes[:, 0], names, strict=True):
+        axis.set_ylabel(name)
+    return figure
+
+
 def gain_by_episode(pairs: Mapping[int, tuple[Sequence[Record], Sequence[Record]]], K: int) -> Figure:
     """How much single tasks gain from K steps; `pairs` has by shots the records of K = 0 and of K, one of each seed."""
     figure, axes = plt.subplots(1, len(pairs), figsize=(4.6 * len(pairs), 3.4), squeeze=False, sharey=True)
@@ -165,31 +195,34 @@ def gain_by_episode(pairs: Mapping[int, tuple[Sequence[Record], Sequence[Record]
 
 
 def methods(scores: pd.DataFrame) -> Figure:
-    """Accuracy of each method with its 95 % interval; `scores` has method, transductive, shots, mean, ci95."""
+    """Accuracy of each method with its 95 % interval; `scores` has method, kind, shots, mean, ci95."""
+    looks = {"SIB": ("D", BLUE), "transductive": ("o", ORANGE), "inductive": ("s", GREY)}
     kinds = sorted(scores["shots"].unique())
-    order = scores[scores["shots"] == kinds[0]].sort_values("mean")["method"].tolist()
+    order = (
+        scores.sort_values(["shots", "mean"], ascending=[False, True])["method"].drop_duplicates(keep="last").tolist()
+    )
     figure, axes = plt.subplots(1, len(kinds), figsize=(4.4 * len(kinds) + 1.5, 0.33 * len(order) + 1.1), squeeze=False)
     for axis, shots in zip(axes[0], kinds, strict=True):
         rows = scores[scores["shots"] == shots].set_index("method").reindex(order)
-        for place, (name, row) in enumerate(rows.iterrows()):
-            colour = BLUE if name.startswith("SIB") else ORANGE if row["transductive"] else GREY
-            marker = "D" if name.startswith("SIB") else "o" if row["transductive"] else "s"
+        for place, (_, row) in enumerate(rows.iterrows()):
+            if row.isna().all():
+                continue  # measured on the other number of shots alone
+            marker, colour = looks[row["kind"]]
             axis.errorbar(row["mean"], place, xerr=row["ci95"], fmt=marker, color=colour, markersize=6)
         axis.set(yticks=range(len(order)), xlabel="test accuracy (%)", title=f"{shots}-shot")
         axis.set_yticklabels(order if shots == kinds[0] else [])
         axis.grid(axis="x", alpha=0.3)
-    kinds_of = {"SIB": ("D", BLUE), "transductive": ("o", ORANGE), "inductive": ("s", GREY)}
-    handles = [plt.Line2D([], [], marker=m, color=c, linestyle="", label=n) for n, (m, c) in kinds_of.items()]
+    handles = [plt.Line2D([], [], marker=m, color=c, linestyle="", label=n) for n, (m, c) in looks.items()]
     axes[0, -1].legend(handles=handles, loc="lower right", fontsize=9)
     return figure
 
 
 def balance(scores: pd.DataFrame) -> Figure:
-    """Balanced against unbalanced queries; `scores` has method, balanced, unbalanced and their ..._ci95."""
+    """Balanced against unbalanced queries; `scores` has method, sib, balanced, unbalanced and their ..._ci95."""
     scores = scores.sort_values("unbalanced").reset_index(drop=True)
     figure, axis = plt.subplots(figsize=(7, 0.34 * len(scores) + 1.1))
     for place, row in scores.iterrows():
-        colour = BLUE if row["method"].startswith("SIB") else GREY
+        colour = BLUE if row["sib"] else GREY
         axis.plot([row["balanced"], row["unbalanced"]], [place, place], color=colour, linewidth=1.4, zorder=1)
         axis.errorbar(row["balanced"], place, xerr=row["balanced_ci95"], fmt="o", color=SKY, zorder=2)
         axis.errorbar(row["unbalanced"], place, xerr=row["unbalanced_ci95"], fmt="D", color=RED, zorder=2)

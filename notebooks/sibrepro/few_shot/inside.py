@@ -3,50 +3,41 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from sibcore import train as meta
 from sibcore.device import pick_device
 from sibcore.episodes import Tasks
-from sibcore.files import sha256
 from sibcore.sib import SIB, unit
 from sibcore.vision.features import Features
-from sibrepro.facts import runs
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import FewShot
+from sibrepro.facts import Record
+from sibrepro.few_shot.experiment import Banks, Numbers, examine, tasks
+from sibrepro.few_shot.settings import INSIDE, FewShot
 
 BEYOND = 3  # steps taken past the trained K
 BINS = 10  # of confidence
 
 
-def anatomy(trained: runs.Record, **source: object) -> runs.Record:
-    """The record of looking into the SIB of a few-shot run (its best checkpoint), on its test tasks.
+def inside(trained: Record) -> Record:
+    """The run of looking into the SIB of a few-shot run, on its test tasks.
 
     metrics: per step k "accuracy/k", "loss/k", "xi_cosine/k" (of xi to dl/dy^, the gradient that it stands for) and
     "calibration_error/k"; arrays: "confidence", "correct", "weight" [K+1+BEYOND, BINS] for reliability diagrams, and
     one task in the plane ("view/queries" [n, 2], "view/labels", "view/theta" [K+1, k, 2], "view/support" [m, 2])
     """
-    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
-    origin = few_shot.source(p, **source)
 
-    def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        model, _ = meta.load_sib(checkpoint)
-        bank = origin.banks()["test"]
-        tasks = few_shot.tasks(dataclasses.replace(p, test_episodes=min(p.test_episodes, 2000)), bank, "test")
-        return look(model.to(pick_device()), bank, tasks.to(pick_device()))
+    def compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
+        some = dataclasses.replace(p, test_episodes=min(p.test_episodes, 2000))
+        return look(sib, banks["test"], tasks(some, banks["test"], "test").to(pick_device()))
 
-    hashes = origin.hashes | {"trained": sha256(checkpoint)}
-    return runs.compute_or_load("anatomy", p, compute, data=hashes, long=True)
+    return examine(INSIDE, trained, compute)
 
 
 @torch.no_grad()
-def look(model: SIB, bank: Features, tasks: Tasks, batch: int = 250) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """Metrics and arrays of `anatomy`."""
+def look(model: SIB, bank: Features, tasks: Tasks, batch: int = 250) -> Numbers:
+    """Metrics and arrays of `inside`."""
     longer = model.changed(steps=model.steps + BEYOND) if model.steps else model
     features = unit(bank.features).to(model.scale)
     sums: dict[str, Tensor] = {}

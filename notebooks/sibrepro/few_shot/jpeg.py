@@ -9,46 +9,39 @@ import numpy as np
 import torch
 from PIL import Image
 
-from sibcore import train as meta
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.evaluate import evaluate
-from sibcore.files import sha256
-from sibcore.vision import pretrain
+from sibcore.sib import SIB
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import extract
-from sibrepro.facts import runs
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import FewShot
+from sibrepro.facts import Record
+from sibrepro.few_shot.experiment import Banks, Numbers, examine, pretrained_network, tasks
+from sibrepro.few_shot.settings import JPEG, FewShot
 
 QUALITIES = (95, 75)
 
 
-def recoding(trained: runs.Record, data: ImageSet, network: Path | None = None) -> runs.Record:
-    """The record of testing the SIB of a few-shot run (its best checkpoint) on test images as they are and as JPEG.
+def jpeg(trained: Record, data: ImageSet, network: Path | None = None) -> Record:
+    """The run of testing the SIB of a few-shot run on test images as they are and as JPEG.
 
     metrics: accuracies in percent on the same tasks, "original" and such as "jpeg95", each with "..._ci95"
     arrays: queries answered rightly in each task
     """
-    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
-    network = network or few_shot.pretrained(data, backbone=p.backbone).folder / pretrain.BACKBONE
 
-    def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        device = pick_device()
-        sib = meta.load_sib(checkpoint)[0].to(device)
-        f = load_network(network)[0].to(device, memory_format=torch.channels_last)
-        images, bank = data.images[data.rows("test")], few_shot.source(p, data, network).banks()["test"]
-        tasks = few_shot.tasks(p, bank, "test").to(device)
+    def compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
+        f = load_network(network or pretrained_network(data, p.backbone))[0]
+        f = f.to(pick_device(), memory_format=torch.channels_last)
+        images, fixed = data.images[data.rows("test")], tasks(p, banks["test"], "test").to(pick_device())
         versions = {"original": images} | {f"jpeg{quality}": as_jpeg(images, quality) for quality in QUALITIES}
         metrics, arrays = {}, {}
         for name, pictures in versions.items():
-            score = evaluate(sib, extract(f, torch.from_numpy(pictures), what=f"features of {name}"), tasks)
+            score = evaluate(sib, extract(f, torch.from_numpy(pictures), what=f"features of {name}"), fixed)
             metrics |= {name: 100 * score.mean, f"{name}_ci95": 100 * score.interval}
             arrays[name] = score.right(p.ways * p.queries)
         return metrics, arrays
 
-    hashes = {data.name: data.sha256, "network": sha256(network), "trained": sha256(checkpoint)}
-    return runs.compute_or_load("recoding", p, compute, data=hashes, long=True)
+    return examine(JPEG, trained, compute, data=data, network=network)
 
 
 def as_jpeg(images: np.ndarray, quality: int) -> np.ndarray:

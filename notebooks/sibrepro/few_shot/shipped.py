@@ -58,7 +58,7 @@ def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Fea
 
 def about(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Any]:
     """What the file says of its making."""
-    return read_tensors(file(dataset, backbone))[1]
+    return read_tensors(existing(dataset, backbone))[1]
 
 
 def make(data: ImageSet, network: Path) -> Path:

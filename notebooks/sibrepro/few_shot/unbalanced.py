@@ -5,20 +5,17 @@ xi is an MLP over the k logits of a query: it may treat the classes differently,
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sibcore import train as meta
 from sibcore.device import pick_device
+from sibcore.episodes import Tasks
 from sibcore.evaluate import Evaluation, answers, evaluate
-from sibcore.files import sha256
 from sibcore.sib import SIB
-from sibrepro.facts import runs
-from sibrepro.few_shot import experiment as few_shot
-from sibrepro.few_shot.experiment import FewShot
+from sibrepro.facts import Record
+from sibrepro.few_shot.experiment import Banks, Numbers, examine, tasks
+from sibrepro.few_shot.settings import UNBALANCED, FewShot
 
 ALPHA = 2.0  # of the Dirichlet distribution over the classes of the queries
 ORDERS = 10  # of the classes
@@ -51,51 +48,43 @@ def random_orders(count: int, ways: int, seed: int = 0) -> Tensor:
     return torch.stack([torch.arange(ways)] + [torch.randperm(ways, generator=generator) for _ in range(count - 1)])
 
 
-def realism(trained: runs.Record, **source: object) -> runs.Record:
-    """The record of trying the SIB of a few-shot run (its best checkpoint) on less kind tasks.
+def unbalanced(trained: Record) -> Record:
+    """The run of trying the SIB of a few-shot run on less kind tasks.
 
     metrics: accuracies in percent, "balanced" and "unbalanced" (Dirichlet), each with "..._ci95"; under several orders
-    of the classes: "orders/lowest", "orders/highest", "orders/averaged" (of their averaged probabilities), and
+    of the classes: "orders/lowest", "orders/highest", "averaged" (of their averaged probabilities), and
     "orders/changed", the percentage of queries whose answer depends on the order
     arrays: queries answered rightly in each task, "balanced", "unbalanced", "averaged", and "orders" [P, N]
     """
-    p, checkpoint = FewShot(**trained.params), trained.folder / meta.BEST
-    origin = few_shot.source(p, **source)
-
-    def compute(p: FewShot, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        device = pick_device()
-        sib = meta.load_sib(checkpoint)[0].to(device)
-        bank = origin.banks()["test"]
-        balanced, unbalanced = (few_shot.tasks(p, bank, "test", alpha).to(device) for alpha in (None, ALPHA))
-        scores = {
-            "balanced": evaluate(sib, bank.features, balanced),
-            "unbalanced": evaluate(sib, bank.features, unbalanced),
-        }
-        metrics, arrays = {}, {}
-        if sib.transductive and sib.steps:
-            averaged = AveragedOrders(sib, random_orders(ORDERS, p.ways).to(device))
-            scores["averaged"], each, changed = _orders(averaged, bank.features, balanced)
-            arrays["orders"] = np.stack([score.right(p.ways * p.queries) for score in each])
-            means = [100 * score.mean for score in each]
-            metrics = {"orders/lowest": min(means), "orders/highest": max(means), "orders/changed": 100 * changed}
-        for name, score in scores.items():
-            metrics |= {name: 100 * score.mean, f"{name}_ci95": 100 * score.interval}
-            arrays[name] = score.right(p.ways * p.queries)
-        return metrics, arrays
-
-    hashes = origin.hashes | {"trained": sha256(checkpoint)}
-    return runs.compute_or_load("realism", p, compute, data=hashes, long=True)
+    return examine(UNBALANCED, trained, _compute)
 
 
-def _orders(method: AveragedOrders, bank: Tensor, tasks: few_shot.Tasks) -> tuple[Evaluation, list[Evaluation], float]:
+def _compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
+    device, bank, queries = pick_device(), banks["test"], p.ways * p.queries
+    kind, unkind = (tasks(p, bank, "test", alpha).to(device) for alpha in (None, ALPHA))
+    scores = {"balanced": evaluate(sib, bank.features, kind), "unbalanced": evaluate(sib, bank.features, unkind)}
+    metrics, arrays = {}, {}
+    if sib.transductive and sib.steps:
+        averaged = AveragedOrders(sib, random_orders(ORDERS, p.ways).to(device))
+        scores["averaged"], each, changed = _orders(averaged, bank.features, kind)
+        arrays["orders"] = np.stack([score.right(queries) for score in each])
+        means = [100 * score.mean for score in each]
+        metrics = {"orders/lowest": min(means), "orders/highest": max(means), "orders/changed": 100 * changed}
+    for name, score in scores.items():
+        metrics |= {name: 100 * score.mean, f"{name}_ci95": 100 * score.interval}
+        arrays[name] = score.right(queries)
+    return metrics, arrays
+
+
+def _orders(method: AveragedOrders, bank: Tensor, tasks: Tasks) -> tuple[Evaluation, list[Evaluation], float]:
     """The score of the average, the scores of the single orders, and the part of the queries on which they differ."""
     right: list[list[Tensor]] = [[] for _ in range(1 + len(method.orders))]
     changed = []
     for probabilities, part in answers(_Each(method), bank, tasks):
-        classes = [probabilities.mean(0).argmax(-1), *probabilities.argmax(-1)]
-        for rows, answer in zip(right, classes, strict=True):
+        said = [probabilities.mean(0).argmax(-1), *probabilities.argmax(-1)]
+        for rows, answer in zip(right, said, strict=True):
             rows.append((answer == part.query_labels).double().mean(1).cpu())
-        changed.append((probabilities.argmax(-1) != classes[1]).any(0).double().mean(1).cpu())
+        changed.append((probabilities.argmax(-1) != said[1]).any(0).double().mean(1).cpu())
     average, *each = (Evaluation(torch.cat(rows)) for rows in right)
     return average, each, torch.cat(changed).mean().item()
 

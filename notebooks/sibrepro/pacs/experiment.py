@@ -12,7 +12,6 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -28,8 +27,8 @@ from sibcore.device import pick_device
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import halves, imagenet_network
 from sibcore.vision.rotations import Rotations, hashes, rotations
-from sibrepro.facts import runs
-from sibrepro.pacs import shipped as shipped_rotations
+from sibrepro.facts import Experiment, Record
+from sibrepro.pacs import shipped
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
@@ -67,6 +66,17 @@ class Adaptation:
     seed: NonNegative = Field(0, description="of xi, of the held-out images and of the minibatches")
 
 
+ADAPTATION = Experiment(
+    "adaptation",
+    Adaptation,
+    oldest=(
+        "dataset backbone features size target left_out method K eta tasks steps batch lr turns turn_weight alpha "
+        "held_out test_batch test_order seed"
+    ).split(),
+    tolerance={"steps_per_second": None, "*": 1.0},
+)
+
+
 def turns_for(features: str) -> str:
     """All turns of an image in a training step where they cost nothing, one where f has to see each."""
     return "all" if features in ("shipped", "frozen") else "one"
@@ -100,8 +110,8 @@ class Pictures:
 def origin(p: Adaptation, data: ImageSet | None = None) -> Origin:
     """Where f's inputs come from; images are looked for only if they are needed."""
     if p.features == "shipped":
-        known = shipped_rotations.about(p.dataset, p.backbone)["hashes"]
-        return _origin(known, lambda: (on_device(shipped_rotations.load(p.dataset, p.backbone)), nn.Identity()))
+        known = shipped.about(p.dataset, p.backbone)["hashes"]
+        return _origin(known, lambda: (on_device(shipped.load(p.dataset, p.backbone)), nn.Identity()))
     data = data or pacs.load(size=p.size)
     network = imagenet_network(p.backbone, data.images.shape[1])
     known = hashes(data, network)
@@ -118,7 +128,7 @@ def _origin(known: dict[str, str], load: Callable[[], tuple[Bank, nn.Module]]) -
     return Origin(known, functools.cache(load))
 
 
-def adapt(p: Adaptation, source: Origin | None = None) -> runs.Record:
+def adapt(p: Adaptation, source: Origin | None = None) -> Record:
     """The record of one training.
 
     metrics: "accuracy" on the target and on "held_out" source images, in percent; "steps_per_second"
@@ -128,10 +138,10 @@ def adapt(p: Adaptation, source: Origin | None = None) -> runs.Record:
     """
     source = source or origin(p)
 
-    def compute(p: Adaptation, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    def compute(p: Adaptation) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         return train_and_test(p, *source.load())
 
-    return runs.compute_or_load("adaptation", p, compute, data=source.hashes, long=True)
+    return ADAPTATION.run(p, compute, data=source.hashes)
 
 
 def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, float], dict[str, np.ndarray]]:

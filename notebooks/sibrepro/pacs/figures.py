@@ -13,11 +13,12 @@ from matplotlib.figure import Figure
 from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper
 from sibrepro.pacs.experiment import ORDERS, SIZES
-from sibrepro.pacs.results import AVERAGE, Key, Scores, average, class_gains, confusion, score
+from sibrepro.pacs.plan import Key, Scores
+from sibrepro.pacs.tables import AVERAGE, average, class_gains, confusion, score
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 
 if TYPE_CHECKING:
-    from sibrepro.facts.runs import Record
+    from sibrepro.facts import Record
 
 LOOKS = {  # colour and marker by method and K
     ("source-only", 0): (GREY, "s"),

@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 
 from sibrepro import paper
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, RED
-from sibrepro.query_size.experiment import PAPERS, USUAL, score
+from sibrepro.query_size.experiment import USUAL
+from sibrepro.query_size.tables import PAPERS, score
 
 if TYPE_CHECKING:
-    from sibrepro.facts.runs import Record
+    from sibrepro.facts import Record
 
 Found = Mapping[tuple[str, int, int], list["Record"]]
 NETWORKS = {"conv4-64": "Conv-4-64", "conv4-128": "Conv-4-128"}

@@ -1,34 +1,32 @@
 """Run the notebooks through papermill: what `./run_all.sh` does once the environment stands.
 
-Each notebook is executed with the parameters of the chosen profile into `results/executed/<profile>/`, beside a small
-state file. A notebook whose cells, parameters, code and data are those of its last successful run, and whose products
-are still there, is not run again.
+Each notebook is executed with the parameters of the chosen profile into `results/local/executed/<profile>/`, beside a
+small state file. A notebook whose cells, parameters, code and facts are those of its last successful run, and whose
+products are still there, is not run again. Runs of the quick profile that are published are computed again all the
+same, and compared: the summary says how many agree.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
-import re
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import nbformat
-import papermill
 import yaml
-from papermill.engines import NBClientEngine, papermill_engines
 
-from sibcore.files import sha256, write_atomically
+import sibcore
+from sibcore.files import write_atomically
 from sibrepro import paths
-from sibrepro.facts import manifest, provenance
-from sibrepro.run.sweep.child import what_failed
+from sibrepro.run.execute import execute
+from sibrepro.site.sources import Executed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,24 +43,25 @@ class Job:
 
     @property
     def executed(self) -> Path:
-        return paths.results() / "executed" / self.profile / self.notebook.name
+        return paths.local() / "executed" / self.profile / self.notebook.name
 
     @property
     def state(self) -> Path:
         return self.executed.with_suffix(".json")
 
     def fingerprint(self) -> str:
-        """Changes with the notebook's cells, its parameters and the code it imports (figures included)."""
+        """Changes with the notebook's cells, its parameters, the packages' code and the published facts."""
         cells = nbformat.read(self.notebook, as_version=4).cells
-        code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
-        modules = provenance.imports(ast.parse(_without_magics(code)))
-        parts = [cell.source for cell in cells]
-        parts += [json.dumps(self.parameters, sort_keys=True), provenance.code_fingerprint(modules, skip=frozenset())]
+        parts = [*(cell.source for cell in cells), json.dumps(self.parameters, sort_keys=True), _code_and_facts()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def last(self) -> dict[str, Any] | None:
-        """The state of the last successful run, if there was one."""
-        return json.loads(self.state.read_text(encoding="utf-8")) if self.state.is_file() else None
+        """The state of the last successful run, if there was one that can be read."""
+        try:
+            state = json.loads(self.state.read_text(encoding="utf-8"))
+            return state if {"fingerprint", "seconds", "products"} <= set(state) else None
+        except (OSError, ValueError, TypeError):
+            return None
 
     def why(self) -> str | None:
         """Why the notebook has to run, or None if nothing changed."""
@@ -70,13 +69,21 @@ class Job:
         if last is None:
             return "first run"
         if last["fingerprint"] != self.fingerprint():
-            return "its cells, parameters or code changed"
-        products = [paths.output() / product["path"] for product in last["products"]]
-        gone = [path for path in (self.executed, *products) if not path.exists()]
-        if gone:
-            return f"{paths.relative(gone[0])} is gone"
-        changed = [d["path"] for d in last["products"] if d["kind"] == "data" and _data_changed(d)]
-        return f"{changed[0]} changed" if changed else None
+            return "its cells, parameters, code or facts changed"
+        made = [paths.local() / product["what"] for product in last["products"] if product["kind"] != "run"]
+        gone = [path for path in (self.executed, *made) if not path.exists()]
+        return f"{paths.relative(gone[0])} is gone" if gone else None
+
+
+@functools.cache
+def _code_and_facts() -> str:
+    """Hash of all source files of both packages, and of the published facts."""
+    digest = hashlib.sha256()
+    packages = (Path(sibcore.__file__).parent, paths.PACKAGE)
+    files = [file for package in packages for file in package.rglob("*.py")]
+    for file in sorted([*files, *(paths.published() / "facts").glob("*.jsonl")]):
+        digest.update(f"{file.name}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +118,16 @@ def profile_parameters(name: str, profile: str) -> dict[str, Any]:
     return values
 
 
+def executed() -> dict[str, Executed]:
+    """Notebooks as executed here with the present cells, code and facts, by name; the fullest profile if several."""
+    found = {}
+    for profile in paths.PROFILES:
+        for job in jobs(profile):
+            if job.why() is None:
+                found[job.name] = Executed(job.executed, profile, job.last()["seconds"])
+    return found
+
+
 def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
     """Run what has to run. One notebook's failure does not stop the others."""
     outcomes = []
@@ -122,19 +139,17 @@ def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
             outcomes.append(Outcome(job, "unchanged", last["seconds"], last["products"]))
         else:
             _say(f"[{number}/{len(todo)}] {job.name}: running, profile {job.profile} ({why})")
-            # The first quick run computes everything here, also what came with the repository: it takes minutes, and
-            # then the numbers are this machine's own. The other profiles take hours, and load what is there.
-            outcomes.append(_run(job, recompute=force or (job.profile == "quick" and job.last() is None)))
+            outcomes.append(_run(job, force))
             _say(f"[{number}/{len(todo)}] {job.name}: {outcomes[-1].status} after {outcomes[-1].seconds:.0f} s")
     return outcomes
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Each notebook, its time, what it produced and where; then what failed, with the cell and the error."""
+    """Each notebook, its time, what it produced and where; what was computed again, and what failed."""
     lines = ["", "summary"]
     for outcome in outcomes:
         lines.append(f"  {outcome.job.name:<40} {outcome.status:<10} {outcome.seconds:6.1f} s")
-        made = [p["path"] for p in outcome.products if p["kind"] != "data"]
+        made = [product["what"] for product in outcome.products if product["kind"] in ("figure", "table")]
         if outcome.job.executed.exists():
             made = [paths.relative(outcome.job.executed), *made]
         lines += [f"      {path}" for path in dict.fromkeys(made)]
@@ -142,58 +157,55 @@ def summary(outcomes: list[Outcome]) -> str:
         if outcome.error:
             lines += ["", f"FAILED: {outcome.job.name}", *(f"  {line}" for line in outcome.error.splitlines())]
             lines.append(f"  as executed: {paths.relative(outcome.job.executed)}")
-    lines += ["", f"all of it is under {paths.output()}"]
+    lines += ["", *_compared(outcomes), f"all of it is under {paths.local()}"]
     return "\n".join(lines)
 
 
-def _run(job: Job, recompute: bool) -> Outcome:
+def disagreements(outcomes: list[Outcome]) -> list[str]:
+    """What was said of each published run that came out otherwise here."""
+    return [compared["text"] for compared in _comparisons(outcomes) if not compared["agrees"]]
+
+
+def _comparisons(outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    told = {product["what"]: product.get("compared") for outcome in outcomes for product in outcome.products}
+    return [compared for compared in told.values() if compared]
+
+
+def _compared(outcomes: list[Outcome]) -> list[str]:
+    """How the published runs fared that were computed here again."""
+    verdicts = _comparisons(outcomes)
+    if not verdicts:
+        return []
+    agree, largest = sum(v["agrees"] for v in verdicts), max(v["deviation"] for v in verdicts)
+    line = f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
+    return [*disagreements(outcomes), f"published runs: {line}"]
+
+
+def _run(job: Job, force: bool) -> Outcome:
     job.executed.parent.mkdir(parents=True, exist_ok=True)
     job.state.unlink(missing_ok=True)
-    told = job.executed.with_suffix(".manifest")
-    told.unlink(missing_ok=True)
-    fingerprint, started, error = job.fingerprint(), time.perf_counter(), None
-    try:
-        with _environment(SIB_MANIFEST=str(told), SIB_FORCE="1" if recompute else ""):  # the kernel inherits it
-            papermill.execute_notebook(
-                job.notebook,
-                job.executed,
-                parameters=job.parameters,
-                engine_name=LiveEngine.NAME,
-                kernel_name="python3",
-                progress_bar=False,
-                stdout_file=_Indented(sys.stdout),
-                stderr_file=_Indented(sys.stderr),
-            )
-    except Exception as failure:  # a cell, a dead or missing kernel, a full disk: the others still get their turn
-        error = what_failed(failure)
-    seconds = round(time.perf_counter() - started, 1)
-    products = list({(line["kind"], line["path"]): line for line in manifest.read(told)}.values())
-    told.unlink(missing_ok=True)
-    if error is None:
-        state = {"fingerprint": fingerprint, "seconds": seconds, "products": products}
+    fingerprint = job.fingerprint()
+    asked = {"SIB_RECOMPUTE": "1" if job.profile == "quick" else "", "SIB_FORCE": "1" if force else ""}
+    done = execute(
+        job.notebook,
+        job.executed,
+        job.parameters,
+        asked,
+        on_cell_start=_say_cell,
+        stdout_file=_Indented(sys.stdout),
+        stderr_file=_Indented(sys.stderr),
+    )
+    products = list({(line["kind"], line["what"]): line for line in done.told}.values())
+    if done.error is None:
+        state = {"fingerprint": fingerprint, "seconds": done.seconds, "products": products}
         write_atomically(job.state, json.dumps(state, indent=1).encode())
-    return Outcome(job, "FAILED" if error else "done", seconds, products, error)
+    return Outcome(job, "FAILED" if done.error else "done", done.seconds, products, done.error)
 
 
-class LiveEngine(NBClientEngine):
-    """papermill's engine, saying which cell it is at: a line each, as readable in a log file as in a terminal."""
-
-    NAME = "sibcore-live"
-
-    @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
-        total, start = len(nb_man.nb.cells), nb_man.cell_start
-
-        def cell_start(cell: Any, cell_index: int | None = None, **more: Any) -> None:
-            if cell.cell_type == "code" and cell_index is not None:
-                _say(f"  cell {cell_index + 1}/{total}: {_title(cell.source)}")
-            start(cell, cell_index, **more)
-
-        nb_man.cell_start = cell_start
-        return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
-
-
-papermill_engines.register(LiveEngine.NAME, LiveEngine)
+def _say_cell(cell: Any, cell_index: int) -> None:
+    """Which cell it is at: a line each, as readable in a log file as in a terminal."""
+    if cell.cell_type == "code":
+        _say(f"  cell {cell_index + 1}: {_title(cell.source)}")
 
 
 class _Indented:
@@ -210,7 +222,7 @@ class _Indented:
 
 
 @contextlib.contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def environment(**values: str) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -225,15 +237,6 @@ def _environment(**values: str) -> Iterator[None]:
 def _title(source: str) -> str:
     lines = [line for line in source.splitlines() if line.strip() and not line.startswith(("#", "%", "import", "from"))]
     return (lines or source.splitlines() or [""])[0][:80]
-
-
-def _data_changed(entry: dict[str, Any]) -> bool:
-    path = paths.output() / entry["path"]
-    return sha256(path) != entry["sha256"]
-
-
-def _without_magics(code: str) -> str:
-    return "\n".join("" if re.match(r"\s*[%!]", line) else line for line in code.splitlines())
 
 
 def _say(text: str) -> None:

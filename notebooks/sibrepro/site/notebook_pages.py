@@ -13,6 +13,7 @@ from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import MarkdownWithMath
 from traitlets.config import Config
 
+from sibrepro.site.cleaning import clean
 from sibrepro.site.maths import MathmlRenderer, tied
 from sibrepro.site.sources import Notebook
 
@@ -46,9 +47,9 @@ def render(notebook: Notebook, pages: set[str]) -> Page:
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
     resources = {"unique_key": notebook.name, "output_files_dir": f"{notebook.name}_files"}
     body, resources = exporter.from_notebook_node(content, resources=resources)
-    body = _standing_alone(_in_boxes(body), pages)
-    body, headings = _with_anchors(body)
-    return Page(body, resources["outputs"], headings, figures)
+    body, headings = _with_anchors(_standing_alone(_in_boxes(body), pages))
+    headings = {anchor: clean(heading) for anchor, heading in headings.items()}
+    return Page(clean(body), resources["outputs"], headings, figures)  # cleaned last: nothing is put together after it
 
 
 def _prepare(content: nbformat.NotebookNode) -> dict[str, str]:
@@ -71,10 +72,9 @@ def readable(figure: str) -> str:
 
 
 def _in_boxes(body: str) -> str:
-    """Every table in a box that scrolls, without the style that pandas gives it."""
-    body = re.sub(r"<style.*?</style>|<script.*?</script>", "", body, flags=re.DOTALL)
-    body = re.sub(r'<table(?: border="\d")?', '<div class="scroll" tabindex="0"><table', body)
-    return body.replace("</table>", "</table></div>")
+    """Every table in a box that scrolls."""
+    boxed = body.replace("<table", '<div class="scroll" tabindex="0"><table')
+    return boxed.replace("</table>", "</table></div>")
 
 
 def _standing_alone(body: str, pages: set[str]) -> str:
@@ -87,7 +87,7 @@ def _standing_alone(body: str, pages: set[str]) -> str:
             return found[0]
         return f'<a href="{name}.html">{text}</a>' if ".ipynb" in target and name in pages else text
 
-    return re.sub(r'<a href="(?P<target>[^"]*)"[^>]*>(?P<text>.*?)</a>', link, body, flags=re.DOTALL)
+    return re.sub(r'<a\b[^>]*?\bhref="(?P<target>[^"]*)"[^>]*>(?P<text>.*?)</a>', link, body, flags=re.DOTALL)
 
 
 def _with_anchors(body: str) -> tuple[str, dict[str, str]]:

@@ -16,9 +16,10 @@ from markupsafe import Markup
 from PIL import Image
 from pygments.formatters import HtmlFormatter
 
-from sibrepro import paths
-from sibrepro.facts import provenance
-from sibrepro.site import findings, sources, text
+from sibrepro import claims, paths
+from sibrepro.facts import compare, provenance
+from sibrepro.facts.experiment import STALE, recomputed
+from sibrepro.site import sources, text
 from sibrepro.site.maths import markdown, phrase
 from sibrepro.site.notebook_pages import ASSETS, Page, readable, render
 
@@ -26,20 +27,23 @@ WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
 INDEX = "index.html"
 
 
-def build(out: Path | None = None) -> Path:
-    """Write the report into the folder `out` (default `results/report`), replacing an older one; its front page."""
-    out = Path(out) if out else paths.results() / "report"
+def build(out: Path | None = None, executed: Mapping[str, sources.Executed] | None = None) -> Path:
+    """Write the report into the folder `out` (default `results/local/report`), replacing an older one; its front page.
+
+    `executed` has notebooks as executed here, by name; the others are shown as they come with the project.
+    """
+    out = Path(out) if out else paths.local() / "report"
     if out.exists() and any(out.iterdir()) and not (out / INDEX).is_file():
         raise ValueError(f"{out} is no report and not empty: a report would replace it; name another folder")
     with _replacing(out) as folder:
-        _Site(folder).write()
+        _Site(folder, executed or {}).write()
     return out / INDEX
 
 
 class _Site:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, executed: Mapping[str, sources.Executed]) -> None:
         self.folder = folder
-        self.notebooks = sources.notebooks()
+        self.notebooks = sources.notebooks(executed)
         self.tables = dict(sorted(sources.tables().items(), key=lambda item: text.place(item[0])))
         self.records = sources.records()
         self.now = provenance.collect({}, 0.0)
@@ -80,15 +84,16 @@ class _Site:
 
     def write_table(self, name: str, table: pd.DataFrame) -> None:
         rows = text.rows(table, self.run_link)
-        counts = findings.counts(name, table) if name in text.COMPARED else {}
+        counts = claims.counts(name) if name in claims.compared() else {}
         columns = [column.replace("_", " ") for column in text.columns(table)]
         title = text.TITLES.get(name, name)
         self.page(f"table_{name}.html", "table.html.j2", title, name=name, columns=columns, rows=rows, counts=counts)
 
     def write_index(self, pages: Mapping[str, Page]) -> None:
-        groups = findings.findings(self.records, self.tables)
+        groups = claims.claims()
         lines = [line for group in groups.values() for line in group]
-        tally = {kind: sum(line.verdict == kind for line in lines) for kind in findings.KINDS}
+        tally = {kind: sum(line.verdict == kind for line in lines) for kind in claims.KINDS}
+        verdicts = recomputed()
         thumbnails = self.thumbnails(pages)
         self.page(
             INDEX,
@@ -97,8 +102,10 @@ class _Site:
             lead=Markup(markdown(text.LEAD)),
             groups={group: [self.line(finding) for finding in part] for group, part in groups.items()},
             tally={kind: number for kind, number in tally.items() if number},
-            bars=[self.bar(name, table) for name, table in text.with_missing(self.tables)],
-            kinds=findings.KINDS,
+            recomputed=compare.said(verdicts) if verdicts else "",
+            disagreements=[str(verdict) for verdict in verdicts if not verdict.agrees],
+            bars=[self.bar(name) for name in claims.compared()],
+            kinds=claims.KINDS,
             notebooks=[
                 {"number": n.number, "title": n.title, "page": f"{n.name}.html", "origin": n.origin}
                 | {"thumbnails": [picture for picture in thumbnails if picture["notebook"] == n.number]}
@@ -107,14 +114,14 @@ class _Site:
             provenance=text.provenance(list(self.records.values()), self.now),
         )
 
-    def line(self, finding: findings.Finding) -> dict[str, Any]:
-        """A finding with its texts as HTML and the page of its notebook, if there is one."""
+    def line(self, finding: claims.Claim) -> dict[str, Any]:
+        """A claim with its texts as HTML and the page of its notebook, if there is one."""
         texts = {name: Markup(phrase(getattr(finding, name))) for name in ("claim", "where", "paper", "ours", "note")}
         page = next((f"{name}.html" for name in sorted(self.names) if name.startswith(finding.notebook)), None)
         return texts | {key: getattr(finding, key) for key in ("verdict", "runs", "notebook")} | {"page": page}
 
-    def bar(self, name: str, table: pd.DataFrame) -> dict[str, Any]:
-        counts = findings.counts(name, table)
+    def bar(self, name: str) -> dict[str, Any]:
+        counts = claims.counts(name)
         page = f"table_{name}.html" if name in self.tables else None
         return {"name": text.TITLES[name], "page": page, "counts": counts, "total": sum(counts.values())}
 
@@ -140,10 +147,12 @@ class _Site:
         about = {"notebook": number, "caption": readable(file.stem), "target": target}
         return about | {"file": small, "width": width, "height": height}
 
-    def run_link(self, name: str) -> Markup:
+    def run_link(self, shown: str) -> Markup:
+        """The link of a run as tables name it, perhaps with a dagger."""
+        name = shown.removesuffix(STALE)
         if name not in self.records:
             return Markup('<span class="run">{} (record not here)</span>').format(name)
-        return Markup('<a class="run" href="runs.html#{0}">{0}</a>').format(name)
+        return Markup('<a class="run" href="runs.html#{}">{}</a>').format(name, shown)
 
     def page(self, file: str, template: str, title: str, **content: Any) -> None:
         now = datetime.datetime.now(datetime.timezone.utc)

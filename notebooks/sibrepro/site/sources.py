@@ -1,27 +1,16 @@
-"""What a report is made of: executed notebooks, tables, run records and figures, as they are found."""
+"""What a report is made of: notebooks, published tables, runs and figures."""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
 import pandas as pd
 
 from sibrepro import paths
-from sibrepro import tables as living
-from sibrepro.facts import runs
-from sibrepro.facts.runs import Record
-
-COMMON = ["paper", "ours", "run"]
-COLUMNS = {
-    "few_shot": [*living.FEW_SHOT, *COMMON, "verdict", "paper_ci95", "ours_ci95", "seeds", "profile"],
-    "synthetic_gradients": [*living.SYNTHETIC_GRADIENTS, *COMMON, "verdict", "steps"],
-    "query_size": [*living.QUERY_SIZE, *COMMON, "verdict", "ours_ci95"],
-    "pacs": ["target", "method", "K", "backbone", "features", *COMMON, "ours_ci95"],
-}
+from sibrepro.facts import Record, published
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,63 +37,51 @@ class Notebook:
         return self.name.partition("_")[0]
 
 
-def notebooks() -> list[Notebook]:
-    """Each notebook as last executed here with success, in whichever profile; else as it is committed."""
-    return [_shown(file) for file in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))]
+@dataclasses.dataclass(frozen=True)
+class Executed:
+    """A notebook as executed here with the present cells, code and facts."""
+
+    file: Path
+    profile: str
+    seconds: float
+
+
+def notebooks(executed: Mapping[str, Executed]) -> list[Notebook]:
+    """Each notebook as executed here (by name), else as it comes with the project."""
+    return [_shown(file, executed.get(file.stem)) for file in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))]
 
 
 def tables() -> dict[str, pd.DataFrame]:
-    """Every `results/tables/*.csv` by name; our own stand before those that came with the project."""
-    places = (paths.root() / "results", paths.results())
-    files = {file.stem: file for place in places for file in sorted((place / "tables").glob("*.csv"))}
-    return {name: read_table(file) for name, file in sorted(files.items())}
+    """Every published table by name."""
+    return {file.stem: read_table(file) for file in sorted((paths.published() / "tables").glob("*.csv"))}
 
 
 def read_table(file: Path) -> pd.DataFrame:
     """A table with K and the like as whole numbers; a damaged file is an error that says what to do."""
     try:
         table = pd.read_csv(file)
-        lacking = [column for column in COLUMNS.get(file.stem, []) if column not in table]
-        if lacking:
-            raise ValueError(f"it lacks the columns {', '.join(lacking)}")
-        if "verdict" in table and table["verdict"].isna().any():
-            raise ValueError("a row has no verdict")
         if "ours" in table:
             table["ours"] = pd.to_numeric(table["ours"])
         return table.convert_dtypes()
     except (ValueError, UnicodeDecodeError) as error:  # pandas' parser errors are ValueErrors
         raise ValueError(
-            f"{paths.relative(file)} cannot be read ({error}); delete it and run its notebook again, "
-            "or take the committed one back with git checkout"
+            f"{paths.relative(file)} cannot be read ({error}); take the committed one back with git checkout"
         ) from error
 
 
 def records() -> dict[str, Record]:
-    """All finished runs by id, in the order in which they were finished."""
-    places = (paths.root() / "results", paths.results())
-    folders = {folder.name for place in places for folder in (place / "runs").glob("*-*/")}
-    experiments = sorted({name.rpartition("-")[0] for name in folders})
-    found = [record for experiment in experiments for record in runs.published(experiment)]
+    """All published runs by id, in the order in which they were finished."""
+    found = [record for experiment in published.experiments() for record in published.find(experiment).values()]
     return {record.id: record for record in sorted(found, key=lambda r: (r.provenance.get("finished", ""), r.id))}
 
 
 def figures() -> list[Path]:
-    """Pictures to show, in the order of their names: what was drawn here, else what came with the project."""
-    folders = (paths.root() / "figures", paths.figures())
-    files = {file.name: file for folder in folders for kind in ("png", "gif") for file in folder.glob(f"*.{kind}")}
-    return [files[name] for name in sorted(files)]
+    """The published pictures, in the order of their names."""
+    return sorted(file for kind in ("png", "gif") for file in (paths.root() / "figures").glob(f"*.{kind}"))
 
 
-def _shown(file: Path) -> Notebook:
-    executed = sorted((paths.results() / "executed").glob(f"*/{file.name}"), key=lambda path: path.stat().st_mtime)
-    done = [path for path in executed if path.with_suffix(".json").is_file()]  # written after success only
-    if done:
-        seconds = json.loads(done[-1].with_suffix(".json").read_text(encoding="utf-8"))["seconds"]
-        when = datetime.datetime.fromtimestamp(done[-1].stat().st_mtime, datetime.timezone.utc)
-        origin = f"executed here, profile {done[-1].parent.name}, {when:%d %B %Y}, {seconds:.0f} s"
-        shown = done[-1]
-    else:
-        shown, origin = file, "as it comes with the project"
-    if executed and executed[-1] != shown:
-        origin += f"; a later run, profile {executed[-1].parent.name}, failed"
-    return Notebook(file, nbformat.read(shown, as_version=4), origin)
+def _shown(file: Path, executed: Executed | None) -> Notebook:
+    if executed is None:
+        return Notebook(file, nbformat.read(file, as_version=4), "as it comes with the project")
+    origin = f"executed here, profile {executed.profile}, {executed.seconds:.0f} s"
+    return Notebook(file, nbformat.read(executed.file, as_version=4), origin)

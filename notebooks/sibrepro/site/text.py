@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
-from sibrepro import paper, tables
 from sibrepro.claims import KINDS, OF_NUMBERS, OPEN
-from sibrepro.facts.runs import Record
-from sibrepro.table_text import MISSING
+from sibrepro.facts import Record
+from sibrepro.facts.experiment import is_stale
+from sibrepro.tables import MISSING, readable
 
 TITLES = {
     "few_shot": "Table 1",
@@ -23,7 +23,6 @@ TITLES = {
     "pacs": "PACS",
     "sizing": "Sizing",
 }
-COMPARED = ("few_shot", "synthetic_gradients", "query_size", "pacs")  # tables that have the paper's numbers
 LEAD = r"""
 A few-shot task comes with a few labelled examples $d_t^l$ and many unlabelled ones, $x_t$. The paper starts a
 classifier from the labelled ones, $\theta_t^0=\lambda(d_t^l)$, and then improves it on the *unlabelled* ones: where a
@@ -36,20 +35,6 @@ It claims that this is variational inference in an empirical Bayes model, that t
 bottleneck, and that a few such steps lift accuracy well above the start. This report puts each claim beside what was
 measured.
 """
-
-
-def with_missing(found: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The paper's four tables of numbers; one that was not made has every number "not measured here"."""
-    nothing = pd.DataFrame()
-    pacs = paper.pacs().rename(columns={"value": "paper"}).assign(backbone="resnet18", ours=None, ours_ci95=None)
-    empty: dict[str, Callable[[], pd.DataFrame]] = {
-        "few_shot": lambda: tables.few_shot(nothing),
-        "synthetic_gradients": lambda: tables.synthetic_gradients(nothing),
-        "query_size": lambda: tables.query_size(nothing),
-        "pacs": lambda: pacs,
-    }
-    for name, make in empty.items():
-        yield name, found[name] if name in found else make()
 
 
 def columns(table: pd.DataFrame) -> list[str]:
@@ -79,8 +64,11 @@ def run(record: Record) -> dict[str, Any]:
         "provenance": _listed(named),
     }
     commit = f"{(made.get('commit') or 'unknown')[:10]}{' (changed)' if made.get('dirty') else ''}"
-    seconds = f"{made.get('wall_seconds', 0):.1f} s"
-    return {"id": record.id, "finished": _when(made), "seconds": seconds, "commit": commit, "facts": facts}
+    known = made.get("wall_seconds")
+    seconds = "time unknown" if known is None else f"{known:.1f} s"
+    stale = f"of an older version ({record.version})" if is_stale(record) else ""
+    about = {"id": record.id, "finished": _when(made), "seconds": seconds, "commit": commit, "facts": facts}
+    return about | {"stale": stale}
 
 
 def provenance(records: Sequence[Record], now: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,12 +76,14 @@ def provenance(records: Sequence[Record], now: Mapping[str, Any]) -> dict[str, A
     kinds = Counter(record.id.rpartition("-")[0] for record in records)
     made = [record.provenance for record in records]
     data = {(name, hash[:16]) for about in made for name, hash in about.get("data", {}).items()}
-    hours = sum(about.get("wall_seconds", 0) for about in made) / 3600
+    hours = sum(about.get("wall_seconds") or 0 for about in made) / 3600
+    apart = f"{sum(about.get('wall_seconds') is None for about in made)} runs of unknown time apart"
     changed = sum(bool(about.get("dirty")) for about in made)
     processors = sorted({str(about.get("processor")) for about in made if about.get("processor")})
     return {
         "runs": f"{len(records)}: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())),
-        "made": f"{_when(made[0])} to {_when(made[-1])}, {hours:.1f} hours of computing" if made else "nothing yet",
+        "made": f"{_when(made[0])} to {_when(made[-1])}" if made else "nothing yet",
+        "computing": f"{hours:.1f} hours, {apart}",
         "on": ", ".join(processors) or "–",
         "from commits": f"{len({about.get('commit') for about in made})}, {changed} runs with uncommitted changes",
         "data, sha256": ", ".join(f"{name} {hash}…" for name, hash in sorted(data)) or "none",
@@ -124,11 +114,7 @@ def _cell(name: str, value: Any, ci95: Any, run_link: Callable[[str], Markup]) -
     if name == "verdict":
         kind = OF_NUMBERS.get(value)
         return verdict(kind) if kind in KINDS and kind != OPEN else value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
-    return value
+    return readable(value)
 
 
 def _listed(values: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from sibrepro.facts.runs import Record
+from sibrepro.facts import Record
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 from sibrepro.spinning_lines.model import SpinningLines, likelihood_weights
 

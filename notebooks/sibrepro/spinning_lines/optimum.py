@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 
-from sibrepro.facts.runs import Record
+from sibrepro.facts import Record
 from sibrepro.spinning_lines.model import SpinningLines, likelihood_weights
 
 Array = NDArray[np.float64]

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 
 from sibrepro import paper
 from sibrepro.few_shot.inside import BEYOND
-from sibrepro.few_shot.results import gain
+from sibrepro.few_shot.plan import gain
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, RED
 
 if TYPE_CHECKING:
-    from sibrepro.facts.runs import Record
+    from sibrepro.facts import Record
 
 COLUMNS = [
     (kind, trained, tested) for kind, trained in (("inductive SIB", 1), ("SIB", 1), ("SIB", 5)) for tested in (1, 5)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from sibrepro.facts import Experiment
 from sibrepro.params import Count, NonNegative, parameters
 from sibrepro.theory import bayes
 from sibrepro.theory import bottleneck as ib
@@ -31,6 +32,14 @@ class ElboParams:
     weights: AtLeastTwo = Field(4, description="number of values of w in the finite worlds")
     dim: Count = Field(3, description="dimension of w in the Gaussian model")
     seed: NonNegative = Field(0, description="of all random numbers")
+
+
+THEORY = Experiment(
+    "elbo_and_information_bottleneck",
+    ElboParams,
+    oldest="worlds tasks n letters weights dim seed".split(),
+    tolerance={"*": 1e-6},  # exact sums in double precision
+)
 
 
 def study(p: ElboParams) -> tuple[dict[str, float], dict[str, np.ndarray]]:

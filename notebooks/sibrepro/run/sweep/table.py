@@ -1,66 +1,95 @@
-"""A sweep as a tidy table: one row a point, its parameters, its metrics and how it went."""
+"""A sweep as a tidy table, one row a point; and any metric drawn against any parameter."""
 
 from __future__ import annotations
 
-import io
+import argparse
 import json
+import re
 from pathlib import Path
 
+import matplotlib as mpl
 import pandas as pd
+import seaborn as sns
 
 from sibcore.files import write_atomically
-from sibrepro.run.sweep.point import read_results
-
-ABOUT = ["point", "point_status", "point_seconds", "point_error"]
+from sibrepro import plots
+from sibrepro.run.sweep.cli import FACETS
+from sibrepro.run.sweep.point import read_all
 
 
 def collect(folder: Path) -> pd.DataFrame:
-    """The table of all finished points of a sweep. Its attribute `parameters` lists the columns that are parameters."""
-    results = read_results(folder)
+    """All finished points of a sweep. The table's attribute `parameters` lists the columns that are parameters."""
+    results = sorted(read_all(folder).values(), key=lambda result: result.point)
     if not results:
         raise ValueError(f"{folder} holds no finished point of a sweep")
-    parameters = list(dict.fromkeys(name for result in results for name in result.parameters))
-    rows = []
-    for result in results:
-        about = dict(zip(ABOUT, (result.point, result.status, result.seconds, result.error), strict=True))
-        taken = {f"{name} (metric)" if name in parameters else name: v for name, v in result.metrics.items()}
-        rows.append({**about, **{name: plain(value) for name, value in result.parameters.items()}, **taken})
-    metrics = list(dict.fromkeys(name for row in rows for name in row if name not in (*ABOUT, *parameters)))
-    table = pd.DataFrame(rows, columns=["point", *parameters, *metrics, *ABOUT[1:]])
-    table.attrs["parameters"] = parameters
+    parameters = pd.DataFrame([result.parameters for result in results])
+    parameters = parameters.map(lambda value: json.dumps(value) if isinstance(value, (list, dict)) else value)
+    metrics = pd.DataFrame([result.metrics for result in results])
+    metrics.columns = [f"{name} (metric)" if name in parameters else name for name in metrics]
+    about = pd.DataFrame({"status": r.status, "seconds": r.seconds, "error": r.error} for r in results)
+    table = pd.concat([parameters, metrics, about.add_prefix("point_")], axis=1)
+    table.insert(0, "point", [result.point for result in results])
+    table.attrs["parameters"] = list(parameters)
     return table
 
 
-def write(folder: Path) -> pd.DataFrame:
+def write(folder: Path) -> None:
     """Collect the table and write it as `table.csv` and `table.parquet`."""
     table = collect(folder)
     write_atomically(folder / "table.csv", table.to_csv(index=False).encode())
-    buffer = io.BytesIO()
-    _uniform(table).to_parquet(buffer, index=False)
-    write_atomically(folder / "table.parquet", buffer.getvalue())
-    return table
+    # Parquet wants one type a column: where a parameter is now a number and now a text, all of it becomes text.
+    mixed = [name for name in table if table[name].dropna().map(type).nunique() > 1]
+    uniform = table.assign(**{name: table[name].map(str, na_action="ignore") for name in mixed})
+    write_atomically(folder / "table.parquet", uniform.to_parquet(index=False))
+    print(f"{len(table)} points in {folder / 'table.csv'} and table.parquet")
 
 
 def column(table: pd.DataFrame, name: str) -> str:
     """The column called `name`, or the one that ends with it: `last/test` finds `few_shot.last/test`."""
     found = [name] if name in table else [c for c in table if c.endswith(f".{name}")]
-    if len(found) == 1:
-        return found[0]
-    wrong = f"fits {', '.join(found)}" if found else "is no column of the table"
-    raise ValueError(f"{name} {wrong}; there are\n  " + "\n  ".join(table.columns))
+    if len(found) != 1:
+        wrong = f"fits {', '.join(found)}" if found else "is no column of the table"
+        raise ValueError(f"{name} {wrong}; there are\n  " + "\n  ".join(table.columns))
+    return found[0]
 
 
-def varied(table: pd.DataFrame) -> list[str]:
-    """The parameters that differ between points."""
-    return [name for name in table.attrs["parameters"] if table[name].nunique(dropna=False) > 1]
+def draw(table: pd.DataFrame, x: str, y: str, **facets: str) -> sns.FacetGrid:
+    """`y` over `x`; `facets` names the parameters for `hue`, `style`, `col` and `row`.
+
+    Over the other ones, such as the seed, it is the mean with a 95 % bootstrap interval; the figure says so.
+    """
+    plots.style()
+    mpl.rcParams["figure.constrained_layout.use"] = False  # seaborn lays out its own grids
+    x, y = column(table, x), column(table, y)
+    facets = {place: column(table, name) for place, name in facets.items()}
+    data = table[table["point_status"] == "done"].dropna(subset=[y]).sort_values(x)
+    if data.empty or not pd.api.types.is_numeric_dtype(data[y]):
+        raise ValueError(f"{y} is not a number of any finished point, so it cannot be drawn")
+    shown = [x, *facets.values()]
+    over = [n for n in table.attrs["parameters"] if n not in shown and data[n].nunique(dropna=False) > 1]
+    data = data.astype(dict.fromkeys(facets.values(), "category"))  # which have the order of numbers
+    is_number = data[x].dtype.kind in "if"
+    data[x] = data[x] if is_number else data[x].astype(str)
+    look = {"kind": "line", "marker": "o", "err_style": "bars", "height": 3.5, "aspect": 1.2}
+    grid = sns.relplot(data=data, x=x, y=y, **facets, **look, errorbar=("ci", 95), seed=0)
+    if is_number and data[x].min() > 0 and data[x].max() / data[x].min() >= 100:
+        grid.set(xscale="log")
+    if over:
+        grid.figure.supxlabel(f"mean over {', '.join(over)}, 95 % interval", fontsize="x-small", x=0.99, ha="right")
+    return grid
 
 
-def plain(value: object) -> object:
-    """A list or mapping as JSON text, for tables hold scalars."""
-    return json.dumps(value) if isinstance(value, (list, dict)) else value
+def gather(options: argparse.Namespace) -> int:
+    write(options.folder)
+    return 0
 
 
-def _uniform(table: pd.DataFrame) -> pd.DataFrame:
-    """Parquet wants one type a column: where a parameter is now a number and now a text, all of it becomes text."""
-    mixed = [c for c in table if table[c].dtype == object and table[c].dropna().map(type).nunique() > 1]
-    return table.assign(**{c: table[c].map(str, na_action="ignore") for c in mixed})
+def plot(options: argparse.Namespace) -> int:
+    facets = {place: name for place in FACETS if (name := getattr(options, place))}
+    drawn = "_".join([f"{options.y}_over_{options.x}", *(f"{place}-{name}" for place, name in facets.items())])
+    file = options.out or options.folder / "plots" / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '-', drawn)}.png"
+    grid = draw(collect(options.folder), options.x, options.y, **facets)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    grid.figure.savefig(file, bbox_inches="tight")
+    print(f"drawn in {file}")
+    return 0

@@ -1,0 +1,133 @@
+"""An experiment: what its runs are called, how far their numbers may move, and how one is computed or found."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sibrepro.facts import compare, ids, local, manifest, published
+from sibrepro.facts.record import Record
+
+EXPERIMENTS: dict[str, Experiment] = {}  # all there are, by name
+STALE = "†"
+Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
+    """Runs of one kind.
+
+    settings: the class of their parameters
+    version: raised by hand when numbers may change; facts of an older one are marked
+    oldest: the fields with which it was first published, part of every id; later ones count where they are not default
+    tolerance: how far a metric may move when computed again, by pattern of its name
+    checkpoints: what it trains that is published for all runs together; network: a file that is published as it is
+    """
+
+    name: str
+    settings: type
+    version: int = 1
+    oldest: Collection[str] = ()
+    tolerance: compare.Tolerance = dataclasses.field(default_factory=dict)
+    checkpoints: Collection[str] = ()
+    network: str = ""
+
+    def __post_init__(self) -> None:
+        EXPERIMENTS[self.name] = self
+
+    def id(self, params: Any) -> str:
+        return ids.run_id(self.name, params, self.oldest)
+
+    def published(self, params: Any) -> Record | None:
+        """The published run of these parameters."""
+        return published.find(self.name).get(self.id(params))
+
+    def facts(self, plan: Iterable[Any]) -> list[Record]:
+        """The published runs of a plan, in its order; what is not published yet is left out."""
+        found = published.find(self.name)
+        return [found[name] for name in map(self.id, plan) if name in found]
+
+    def is_stale(self, record: Record) -> bool:
+        return record.version < self.version
+
+    def settings_of(self, record: Record) -> Any:
+        """A record's parameters as an object; fields that came later have their defaults."""
+        unknown = set(record.params) - {field.name for field in dataclasses.fields(self.settings)}
+        if unknown:
+            raise ValueError(
+                f"{record.id} has the parameters {', '.join(sorted(unknown))}, which this version does not know: "
+                "it was made by a newer one; update the project"
+            )
+        return self.settings(**record.params)
+
+    def run(
+        self,
+        params: Any,
+        compute: Compute,
+        *,
+        data: Mapping[str, str] | None = None,
+        long: bool = False,
+        spent: float = 0.0,
+    ) -> Record:
+        """The run of these parameters: computed here earlier, published, or computed now.
+
+        `data` are the hashes of what it is made of: a run of other data is another run. `long` is for runs of hours:
+        `compute(params, folder)` keeps checkpoints in the run's folder and goes on from them. `spent` are seconds of
+        work done before, such as a share of a common training.
+
+        A run that is published too is compared with it. If the two agree the published one is returned, so that what is
+        drawn does not depend on the machine; if not, the one computed here is, and a loud line names both.
+        """
+        name, data = self.id(params), dict(data or {})
+        known = self.published(params)
+        known = known if known and known.provenance.get("data", {}) == data else None
+        here = local.load(name, self.version, data)
+        if here is None and known and not self.is_stale(known) and not local.recompute():
+            local.say(f"{name}: published")
+            manifest.note("run", name, how="published")
+            return known
+        computed = here is None
+        if computed:
+            here = local.compute(name, self.version, params, compute, data, long, spent)
+        local.say(f"{name}: {'computed' if computed else 'loaded'}")
+        verdict = compare.compare(known, here, self.tolerance) if known else None
+        if verdict:
+            local.say(str(verdict))
+        manifest.note("run", name, how="computed" if computed else "loaded", compared=_told(verdict))
+        return known if verdict and verdict.agrees else here
+
+    def is_done(self, params: Any, data: Mapping[str, str]) -> bool:
+        """Whether `run` would have nothing to compute."""
+        known = self.published(params)
+        usable = known and known.provenance.get("data", {}) == dict(data) and not self.is_stale(known)
+        return bool(usable and not local.recompute()) or local.load(self.id(params), self.version, data) is not None
+
+
+def named(records: Iterable[Record]) -> str:
+    """Their ids, as tables have them; a dagger marks one of an older version of its experiment."""
+    return " ".join(record.id + (STALE if is_stale(record) else "") for record in records)
+
+
+def is_stale(record: Record) -> bool:
+    experiment = EXPERIMENTS.get(ids.experiment_of(record.id))
+    return experiment is not None and experiment.is_stale(record)
+
+
+def recomputed() -> list[compare.Comparison]:
+    """Every published run that was computed on this machine too, compared."""
+    found = []
+    for experiment in EXPERIMENTS.values():
+        for name, record in published.find(experiment.name).items():
+            here = local.load(name, experiment.version, record.provenance.get("data", {}))
+            if here:
+                found.append(compare.compare(record, here, experiment.tolerance))
+    return found
+
+
+def _told(verdict: compare.Comparison | None) -> dict[str, Any] | None:
+    if verdict is None:
+        return None
+    return {"agrees": verdict.agrees, "deviation": verdict.deviation, "text": str(verdict)}

@@ -1,0 +1,197 @@
+"""Runs computed on this machine, a folder each.
+
+    results/local/runs/<id>/
+        params.json           the full parameters
+        provenance.json       version, commit, seed, package versions, device, data hashes, wall time
+        metrics.json          the run's numbers
+        arrays.safetensors    its arrays (curves, trajectories)
+        ...                   what a long run leaves besides, such as a trained network
+        done                  sha256 of each file above; written last, so a folder without it is not a result
+
+Every file is written atomically and a lock lets one process compute while others wait, so a crash, a `kill -9` or a
+second process never leaves something that reads like a result. Reading needs no lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+from safetensors.numpy import load as parse_arrays
+from safetensors.numpy import save as serialize_arrays
+from torch import Tensor
+
+from sibcore.files import read_tensors, sha256, write_atomically
+from sibrepro import paths
+from sibrepro.facts import provenance
+from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import Record
+
+DONE = "done"
+ARRAYS = "arrays.safetensors"
+SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|published)\b"  # how a run is named on stderr
+_computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
+
+
+def folder_of(name: str) -> Path:
+    return paths.local() / "runs" / name
+
+
+def recompute() -> bool:
+    """Whether runs that are published are to be computed here all the same: `SIB_RECOMPUTE` or `SIB_FORCE` is set."""
+    return bool(os.environ.get("SIB_RECOMPUTE") or os.environ.get("SIB_FORCE"))
+
+
+def load(name: str, version: int, data: Mapping[str, str]) -> Record | None:
+    """The run computed here, or None where there is none of this version and data that is whole."""
+    return None if why_not(folder_of(name), version, data) else read(folder_of(name))
+
+
+def compute(
+    name: str,
+    version: int,
+    params: Any,
+    function: Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]],
+    data: Mapping[str, str],
+    long: bool,
+    spent: float,
+) -> Record:
+    """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
+    folder = folder_of(name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        reason = why_not(folder, version, data)
+        if reason:
+            say(f"{name}: computing ({reason})")
+            folder.mkdir(exist_ok=True)
+            function = functools.partial(function, folder=folder) if long else function
+            _compute(folder, params, function, {"version": version, "data": dict(data)}, spent)
+        return read(folder)
+
+
+def read(folder: Path) -> Record:
+    """A finished run; every file is checked against the hash in `done`."""
+    problem = _damage(folder)
+    if problem:
+        raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
+    made = _read_json(folder / "provenance.json")
+    return Record(
+        id=folder.name,
+        version=made.pop("version", 0),
+        params=_read_json(folder / "params.json"),
+        metrics=_read_json(folder / "metrics.json"),
+        provenance=made,
+        arrays=parse_arrays((folder / ARRAYS).read_bytes()),
+        files=_Folder(folder),
+    )
+
+
+def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
+    """Why the run in `folder` cannot be used as it is, or None if it can."""
+    problem = _damage(folder)
+    if problem:
+        return problem
+    if os.environ.get("SIB_FORCE") and folder not in _computed_here:
+        return "forced"
+    made = _read_json(folder / "provenance.json")
+    if made.get("data") != dict(data):
+        return "its data changed"
+    return None if made.get("version") == version else "it is of another version of the experiment"
+
+
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _compute(folder: Path, params: Any, function: Callable, made_of: dict[str, Any], spent: float) -> None:
+    finished = (folder / DONE).exists()
+    (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
+    for file in folder.iterdir():
+        if finished or file.suffix == ".tmp":  # a finished run starts anew, a stopped one goes on from its checkpoints
+            file.unlink()
+    started = time.perf_counter()
+    try:
+        metrics, arrays = function(params)
+        seconds = spent + time.perf_counter() - started
+        contents = {
+            "params.json": _to_json(as_dict(params)),
+            "provenance.json": _to_json(provenance.collect(as_dict(params), seconds) | made_of),
+            "metrics.json": _to_json(dict(metrics)),
+            ARRAYS: serialize_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
+        }
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # works only if empty: nothing came of it, so nothing stays
+        raise
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    write_atomically(folder / DONE, _to_json(_hashes(folder)))
+    _computed_here.add(folder)
+
+
+def _damage(folder: Path) -> str | None:
+    if not (folder / DONE).is_file():
+        return "not done yet"
+    try:
+        recorded = dict(_read_json(folder / DONE))
+        actual = _hashes(folder)
+    except (OSError, ValueError, TypeError):
+        return "the file `done` is unreadable"
+    wrong = sorted(name for name in recorded if recorded[name] != actual.get(name))
+    return f"damaged: {', '.join(wrong)}" if wrong or not recorded else None
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != DONE and file.suffix != ".tmp")
+    return {file.name: sha256(file) for file in files}
+
+
+class _Folder:
+    """`sibrepro.facts.record.Files` of a run of this machine: a file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return read_tensors(self.path(f"{name}.safetensors"))
+
+    def checkpoint_hash(self, name: str) -> str:
+        return sha256(self.path(f"{name}.safetensors"))
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock on `folder`. The operating system frees it when its holder dies, however it dies."""
+    lock = FileLock(folder.with_name(folder.name + ".lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        say(f"{folder.name}: another process is computing it; waiting")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _to_json(value: Any) -> bytes:
+    try:
+        return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+    except ValueError as error:
+        raise ValueError("a number of this run is NaN or infinite, so no record is written") from error
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,51 @@
+"""The one place that writes published facts: runs of this machine become files of the repository."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import safetensors.numpy
+import safetensors.torch
+
+from sibcore.files import write_atomically
+from sibrepro.facts import published
+from sibrepro.facts.experiment import Experiment
+from sibrepro.facts.record import Record
+
+
+def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
+    """Put runs among the published ones of their experiment, in place of those of the same id; returns their ids.
+
+    Files are sorted and a run's line depends on the run alone, so that a diff shows what was added.
+    """
+    new = {record.id: record for record in records}
+    everything = published.find(experiment.name) | new
+    ordered = [everything[name] for name in sorted(everything)]
+    arrays = {f"{record.id}/{name}": array for record in ordered for name, array in record.arrays.items()}
+    for record in new.values() if experiment.network else ():
+        write_atomically(published.checkpoints_file(record.id), record.files.path(experiment.network).read_bytes())
+    if experiment.checkpoints:
+        _write_checkpoints(experiment, ordered)
+    write_atomically(published.arrays_file(experiment.name), safetensors.numpy.save(arrays))
+    lines = "".join(json.dumps(line(record), sort_keys=True) + "\n" for record in ordered)
+    write_atomically(published.lines_file(experiment.name), lines.encode())
+    return sorted(new)
+
+
+def line(record: Record) -> dict[str, Any]:
+    """A record as a line of facts."""
+    values = {name: getattr(record, name) for name in published.FIELDS}
+    return values | {"sha256": published.content_hash(values, record.arrays)}
+
+
+def _write_checkpoints(experiment: Experiment, records: Iterable[Record]) -> None:
+    tensors, about = {}, {}
+    for record in records:
+        for name in experiment.checkpoints:
+            weights, known = record.files.checkpoint(name)
+            about[f"{record.id}/{name}"] = {"about": known, "sha256": record.files.checkpoint_hash(name)}
+            tensors |= {f"{record.id}/{name}/{key}": tensor for key, tensor in weights.items()}
+    content = safetensors.torch.save(tensors, {"about": json.dumps(about)})  # one entry: several have no fixed order
+    write_atomically(published.checkpoints_file(experiment.name), content)

@@ -1,0 +1,136 @@
+"""The published facts: few files, read-only for everything but `sibrepro.facts.publish`.
+
+    results/facts/<experiment>.jsonl              a line a run: id, version, params, metrics, provenance
+    results/facts/<experiment>.safetensors        its arrays, named "<id>/<array>"
+    results/checkpoints/<experiment>.safetensors  what many small runs trained, named "<id>/<checkpoint>/<tensor>"
+    results/checkpoints/<id>.safetensors          what one run trained, where that is a network
+
+Each line has the hash of its own content and arrays, so that a damaged fact is an error and never a missing one.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from torch import Tensor
+
+from sibrepro import paths
+from sibrepro.facts.record import Record
+
+FIELDS = ("id", "version", "params", "metrics", "provenance")
+
+
+def find(experiment: str) -> dict[str, Record]:
+    """All published runs of an experiment by id."""
+    file = lines_file(experiment)
+    return _read(experiment, file, _stamp(file)) if file.is_file() else {}
+
+
+def experiments() -> list[str]:
+    return sorted(file.stem for file in (paths.published() / "facts").glob("*.jsonl"))
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    """Part of a cache's key: a file written anew is read anew."""
+    known = file.stat()
+    return known.st_mtime_ns, known.st_size, known.st_ino
+
+
+def lines_file(experiment: str) -> Path:
+    return paths.published() / "facts" / f"{experiment}.jsonl"
+
+
+def arrays_file(experiment: str) -> Path:
+    return paths.published() / "facts" / f"{experiment}.safetensors"
+
+
+def checkpoints_file(name: str) -> Path:
+    """Of an experiment, or of one run."""
+    return paths.published() / "checkpoints" / f"{name}.safetensors"
+
+
+def content_hash(line: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Of all that a fact says."""
+    digest = hashlib.sha256(json.dumps({name: line[name] for name in FIELDS}, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(f"{name} {arrays[name].dtype} {arrays[name].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[name]))
+    return digest.hexdigest()[:16]
+
+
+@functools.lru_cache(maxsize=64)
+def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
+    arrays = _arrays(experiment)
+    records = {}
+    for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            line = json.loads(text)
+            records[line["id"]] = _record(experiment, line, arrays.get(line["id"], {}))
+        except (ValueError, KeyError, TypeError) as error:
+            where = f"{paths.relative(file)}, line {number}"
+            raise ValueError(f"{where} is damaged ({error}): take the published files again (git checkout)") from error
+    return records
+
+
+def _record(experiment: str, line: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Record:
+    if line["sha256"] != content_hash(line, arrays):
+        raise ValueError(f"{line['id']} does not match its hash")
+    values = {name: line[name] for name in FIELDS}
+    return Record(**values, arrays=arrays, files=_Published(experiment, line["id"]))
+
+
+def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
+    """By run and name."""
+    file = arrays_file(experiment)
+    try:
+        flat = safetensors.numpy.load_file(file) if file.is_file() else {}
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{paths.relative(file)} is damaged ({error}): take it again (git checkout)") from error
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in flat.items():
+        name, _, rest = key.partition("/")
+        found.setdefault(name, {})[rest] = array
+    return found
+
+
+@functools.lru_cache(maxsize=8)
+def _checkpoints(file: Path, _: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
+    """The opened file, and what it says of each of its checkpoints."""
+    opened = safetensors.safe_open(file, "pt")
+    return opened, json.loads(opened.metadata()["about"])
+
+
+class _Published:
+    """`sibrepro.facts.record.Files` of a published run."""
+
+    def __init__(self, experiment: str, name: str) -> None:
+        self.experiment, self.name = experiment, name
+
+    def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        opened, about = self._find(name)
+        prefix = f"{self.name}/{name}/"
+        keys = [key for key in opened.keys() if key.startswith(prefix)]  # noqa: SIM118, it is not a dict
+        return {key.removeprefix(prefix): opened.get_tensor(key) for key in keys}, about["about"]
+
+    def checkpoint_hash(self, name: str) -> str:
+        return self._find(name)[1]["sha256"]
+
+    def path(self, name: str) -> Path:
+        path = checkpoints_file(self.name)
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.name}: its {name} is not published; compute the run here to have it")
+        return path
+
+    def _find(self, name: str) -> tuple[Any, dict[str, Any]]:
+        file = checkpoints_file(self.experiment)
+        opened, known = _checkpoints(file, _stamp(file)) if file.is_file() else (None, {})
+        if f"{self.name}/{name}" not in known:
+            raise FileNotFoundError(f"{self.name}: its checkpoint {name!r} is not published; compute the run here")
+        return opened, known[f"{self.name}/{name}"]

@@ -1,0 +1,70 @@
+"""The README's numbers are written by `./run_all.sh publish`, never by hand.
+
+A number in the text is followed by a comment that says what it is, and replaced by what that is now:
+
+    63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
+    0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
+    3.7<!--pacs art_painting-->                   what three steps add on a domain of PACS, frozen features
+
+and everything between `<!--claims-->` and `<!--/claims-->` is the table of claims.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from sibcore.files import write_atomically
+from sibrepro import claims, paths
+from sibrepro.facts import published
+from sibrepro.facts.ids import experiment_of
+from sibrepro.pacs import plan as pacs
+from sibrepro.pacs.tables import gain
+
+NUMBER = re.compile(r"([-+−\d.]+)<!--([^>]+?)-->")
+
+
+def write() -> None:
+    path = file()
+    write_atomically(path, updated(path.read_text(encoding="utf-8")).encode())
+
+
+def file() -> Path:
+    return paths.root() / "README.md"
+
+
+def updated(text: str) -> str:
+    """The text with the numbers of today's facts."""
+    table = f"<!--claims-->\n{claims.markdown()}\n<!--/claims-->"
+    text = re.sub(r"<!--claims-->.*?<!--/claims-->", lambda _: table, text, flags=re.S)
+    return NUMBER.sub(lambda found: f"{_number(found[1], found[2])}<!--{found[2]}-->", text)
+
+
+def _number(shown: str, what: str) -> str:
+    """The value that a comment names, with as many decimals as are shown."""
+    first, *rest = what.split(" ")
+    if first == "few_shot":
+        value = _cell(" ".join(rest))
+    elif first == "pacs":
+        value = _gain(*rest)
+    else:
+        value = published.find(experiment_of(first))[first].metrics[rest[0]]
+    sign = "+" if shown[0] in "+-−" else ""
+    return f"{value:{sign}.{len(shown.partition('.')[2])}f}"
+
+
+def _gain(target: str) -> float:
+    before, after = (pacs.published()["frozen"]["SIB-Rot", K][target] for K in (0, 3))
+    return gain(before, after).mean
+
+
+def _cell(what: str) -> float:
+    method, K, shots, column = what.rsplit(" ", 3)
+    rows = claims.few_shot_table()
+    settings = {"dataset": "cifar-fs", "backbone": "conv4-64", "method": method, "shots": int(shots)}
+    rows = rows[(rows[list(settings)] == pd.Series(settings)).all(axis=1) & rows["ours"].notna()]
+    rows = rows[rows["K"] == int(K)] if K != "-" else rows
+    (value,) = rows[column]
+    return value

@@ -1,0 +1,60 @@
+"""HTML of notebooks, cleaned by an allow-list: a page runs no script and loads nothing from elsewhere, whatever a cell
+says or puts out.
+"""
+
+from __future__ import annotations
+
+import re
+
+import nh3
+
+MATHML = frozenset(
+    "math menclose merror mfenced mfrac mi mmultiscripts mn mo mover mpadded mphantom mroot mrow ms mspace msqrt "
+    "mstyle msub msubsup msup mtable mtd mtext mtr munder munderover".split()
+)
+MATHML_ATTRIBUTES = frozenset(
+    "xmlns display form stretchy fence separator accent accentunder movablelimits largeop symmetric lspace rspace "
+    "minsize maxsize mathvariant mathsize mathcolor width height depth voffset linethickness displaystyle scriptlevel "
+    "open close separators notation columnalign columnlines columnspacing columnspan rowalign rowlines rowspacing "
+    "rowspan".split()
+)
+CELL = frozenset("colspan rowspan scope valign".split())
+STYLES = frozenset(  # what tables of pandas use; none of these can load anything
+    "background-color border border-bottom border-collapse border-left border-right border-top color display "
+    "font-family font-size font-style font-weight height line-height margin margin-bottom margin-left margin-right "
+    "margin-top max-width min-width opacity padding padding-bottom padding-left padding-right padding-top text-align "
+    "text-decoration vertical-align white-space width".split()
+)
+OWN_PICTURE = re.compile(r"data:image/|(?!//)[\w./ %-]*$")  # inside the page, or a file beside it
+
+
+def clean(html: str) -> str:
+    """`html` without scripts, event handlers, frames, forms, drawings in SVG, styles of a page, and remote pictures."""
+    return _CLEANER.clean(html)
+
+
+def _kept(tag: str, attribute: str, value: str) -> str | None:
+    """The value of an attribute, or None to drop it: pictures are the report's own, links are no data."""
+    if (tag, attribute) == ("img", "src"):
+        return value if OWN_PICTURE.match(value) else None
+    return None if attribute == "href" and value.strip().lower().startswith("data:") else value
+
+
+_CLEANER = nh3.Cleaner(
+    tags=nh3.ALLOWED_TAGS - {"area", "map"} | {"section", "tfoot"} | MATHML,
+    clean_content_tags={"script", "style", "svg", "iframe", "object", "noscript", "template", "form"},
+    attributes={
+        "*": {"class", "id", "style", "title"},
+        "a": {"href"},
+        "img": {"src", "alt", "width", "height"},
+        "details": {"open"},
+        "div": {"tabindex"},
+        "ol": {"start"},
+        "td": CELL,
+        "th": CELL,
+        **dict.fromkeys(MATHML, MATHML_ATTRIBUTES),
+    },
+    attribute_filter=_kept,
+    filter_style_properties=STYLES,
+    url_schemes={"http", "https", "mailto", "data"},
+)

@@ -1,0 +1,77 @@
+"""Pictures as pixels: whatever the file, upright 8-bit RGB, or a ValueError that names the file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from sibcore.datasets import limits
+from sibcore.datasets.archive import Files
+from sibcore.datasets.cache import save_images
+from sibcore.progress import steps
+
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")  # told by the content; no more, since some readers run other programs
+AT_ONCE = 1024  # pictures handed to the threads: so many are decoded in vain when one is broken
+_one_large = threading.Lock()  # a large picture takes a gigabyte of memory; one for each core would be too much
+
+
+def decode(files: Files, names: Sequence[str], path: Path, size: int) -> None:
+    """Decode pictures into a new .npy file, uint8 [N, size, size, 3], resizing where needed."""
+    with warnings.catch_warnings():  # Pillow's, about pictures which it deems large; `decode_one` has its own limit
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        save_images(path, _decoded(files, names, size), (len(names), size, size, 3))
+
+
+def _decoded(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarray]:
+    def one(name: str) -> np.ndarray:
+        return decode_one(files.read(name), f"{files.path}: {name}", size)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # threads suffice: Pillow and zlib let go of the GIL
+        parts = (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE))
+        images = (image for part in parts for image in pool.map(one, part))
+        for _ in steps(len(names), f"decoding {files.path.name}", "image"):
+            yield next(images)
+
+
+def decode_one(content: bytes, where: str, size: int) -> np.ndarray:
+    """One picture as uint8 [size, size, 3]; `where` names it in the error."""
+    try:
+        picture = Image.open(io.BytesIO(content), formats=FORMATS)
+        pixels = picture.width * picture.height
+        if pixels > limits.PIXELS:
+            raise ValueError(f"it has {pixels} pixels, and at most {limits.PIXELS} are decoded")
+        with _one_large if pixels > limits.LARGE_PIXELS else contextlib.nullcontext():
+            if pixels > limits.LARGE_PIXELS:
+                picture.draft(picture.mode, (2 * size, 2 * size))  # a JPEG, at half its size or less
+            picture = _rgb(ImageOps.exif_transpose(picture))  # upright, as viewers show it
+            if picture.size != (size, size):
+                picture = picture.resize((size, size), Image.Resampling.BICUBIC)
+            return np.asarray(picture)
+    except Exception as error:  # Pillow lets through whatever a broken file leads to: SyntaxError, struct.error, ...
+        why = f"it is none of {', '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else error
+        raise ValueError(f"{where} is not a readable picture ({why}); replace the file and try again") from error
+
+
+def _rgb(picture: Image.Image) -> Image.Image:
+    """As 8-bit RGB, on white where it is transparent; the colours that a file has below there are not meant."""
+    if picture.mode.startswith("I"):  # 16-bit grey, whose lower half convert() would take and clip
+        deep = np.asarray(picture)
+        grey = Image.fromarray((deep >> 8).astype(np.uint8))
+        if "transparency" in picture.info:
+            grey.putalpha(Image.fromarray((deep != picture.info["transparency"]).astype(np.uint8) * 255))
+        picture = grey
+    if not picture.has_transparency_data:
+        return picture.convert("RGB")
+    picture = picture.convert("RGBA")
+    white = Image.new("RGB", picture.size, "white")
+    white.paste(picture, mask=picture)
+    return white

@@ -1,0 +1,38 @@
+"""Made-up records of domain adaptation for tests: the answers are given, nothing is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from sibcore.datasets.pacs import DOMAINS
+from sibrepro.facts import Record
+from sibrepro.pacs.experiment import ADAPTATION, ORDERS, SIZES, Adaptation
+
+IMAGES = 210
+
+
+def record(accuracy: float, **changes: object) -> Record:
+    """The record of a training that classifies so many percent of 210 target images rightly, others as the next."""
+    p = Adaptation(**({"features": "shipped", "alpha": 1.0} | changes))
+    labels = np.arange(IMAGES) % 7
+    right = np.random.default_rng(p.seed).permutation(IMAGES) < round(IMAGES * accuracy / 100)
+    predicted = np.where(right, labels, (labels + 1) % 7).astype(np.uint8)
+    arrays = {"labels": labels.astype(np.uint8), "predicted": predicted}
+    arrays |= {f"predicted/{size}/{order}": predicted for size in SIZES for order in ORDERS}
+    points = np.random.default_rng(0).normal(size=(56, 2)).astype(np.float16)
+    arrays |= {"map/before": points, "map/after": points + 1}
+    arrays |= {"map/labels": np.arange(56) % 7, "map/domains": np.arange(56) // 14}
+    metrics = {"accuracy": accuracy, "held_out": 90.0}
+    return Record(ADAPTATION.id(p), ADAPTATION.version, dataclasses.asdict(p), metrics, {"data": {}}, arrays, None)
+
+
+def grid(accuracies: dict[tuple[str, int], float], seeds: int = 2, **changes: object) -> list[Record]:
+    """Records of all targets, by (method, K)."""
+    return [
+        record(accuracy, target=target, method=method, K=K, seed=seed, **changes)
+        for (method, K), accuracy in accuracies.items()
+        for target in DOMAINS
+        for seed in range(seeds)
+    ]

@@ -1,0 +1,133 @@
+"""JupyterLab for real: a notebook opened in Chromium, all its cells run through the menu, its figure seen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import nbformat
+import psutil
+import pytest
+from chromium import browser, look, needs_chromium
+from tiny_notebooks import until
+
+from sibrepro import paths
+
+pytestmark = [pytest.mark.slow, needs_chromium]
+
+NOTEBOOK = "02_spinning_lines.ipynb"
+SMALL = "\nepochs, tasks, seeds = 2, 16, 1"
+STATE = """
+const all = (selector, root) => [...(root || document).querySelectorAll(selector)];
+return {
+    prompts: all(".jp-Notebook .jp-CodeCell .jp-InputPrompt").map(prompt => prompt.textContent),
+    errors: all("[data-mime-type='application/vnd.jupyter.error']").map(output => output.textContent),
+    pictures: all(".jp-OutputArea-output img").map(picture => picture.naturalWidth),
+};
+"""
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    """Notebook 02 up to Figure 3, without its outputs, for a training of a moment."""
+    content = nbformat.read(paths.PACKAGE.parents[1] / "notebooks" / NOTEBOOK, as_version=4)
+    figure = next(i for i, cell in enumerate(content.cells) if "02_figure_3" in cell.source)
+    content.cells = content.cells[: figure + 1]
+    for cell in content.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+            cell.source += SMALL if "parameters" in cell.metadata.get("tags", []) else ""
+    nbformat.write(content, tmp_path / NOTEBOOK)
+    return tmp_path / NOTEBOOK
+
+
+@contextlib.contextmanager
+def jupyterlab(folder):
+    """The address of a JupyterLab of its own on `folder`; at the end neither server nor kernel is left."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    token = secrets.token_hex(16)
+    own = {f"JUPYTER_{kind}_DIR": str(folder / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    own |= {"IPYTHONDIR": str(folder / "ipython"), "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings")}
+    own |= {"JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "JUPYTER_PREFER_ENV_PATH": "1"}
+    options = [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}"]
+    options += [f"--IdentityProvider.token={token}", "--no-browser", "--allow-root"]
+    with (folder / "server.log").open("w") as log:
+        command = [sys.executable, "-m", "jupyterlab", *options]
+        server = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            until(lambda: _answers(f"http://127.0.0.1:{port}/api/status?token={token}", server), 60)
+            yield f"http://127.0.0.1:{port}/lab/tree/{NOTEBOOK}?token={token}"
+        finally:
+            _stop(server)
+
+
+def _answers(address, server):
+    assert server.poll() is None, "JupyterLab ended at once; see its server.log"
+    with contextlib.suppress(urllib.error.URLError):
+        return urllib.request.urlopen(address, timeout=5).status == 200
+
+
+def _stop(server):
+    """Ask it to end, which ends its kernels; whatever does not is killed."""
+    if server.poll() is not None:
+        return
+    family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    server.terminate()
+    _, left = psutil.wait_procs(family, timeout=20)
+    for process in left:
+        process.kill()
+    server.wait()
+    assert left == [], "the server or a kernel did not end when asked to"
+
+
+def test_all_cells_run_from_the_menu_and_the_figure_is_seen(notebook):
+    with jupyterlab(notebook.parent) as address, browser() as chromium:
+        look(chromium, 1400, 5000, "light")  # tall: JupyterLab draws the cells that are on the screen
+        chromium.get(address)
+        until(lambda: _has(chromium, ".jp-Notebook .jp-CodeCell"), 60)
+        until(lambda: _has(chromium, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 60)
+        _run_all(chromium)
+        state = until(lambda: _finished(chromium), 120)
+        figure = until(lambda: max(chromium.execute_script(STATE)["pictures"], default=0), 20)
+    cells = nbformat.read(notebook, as_version=4).cells
+    assert len(state["prompts"]) == sum(cell.cell_type == "code" for cell in cells)
+    assert state["errors"] == []
+    assert figure > 500
+    assert (paths.figures() / "02_figure_3.png").is_file(), "the kernel has the test's own output folder"
+
+
+def _run_all(chromium):
+    """Through the menu; again if nothing starts: a click while JupyterLab still connects to the kernel can get lost."""
+    for _ in range(3):
+        _click(chromium, ".lm-MenuBar-item", "Run")
+        _click(chromium, ".lm-Menu-item[data-command='runmenu:run-all']", "Run All Cells")
+        with contextlib.suppress(AssertionError):
+            until(lambda: any(p.strip("[]: ") for p in chromium.execute_script(STATE)["prompts"]), 15)
+            return
+    raise AssertionError("no cell started after three clicks on Run All Cells")
+
+
+def _finished(chromium):
+    """The state once every cell has a number, or one has failed."""
+    state = chromium.execute_script(STATE)
+    done = state["prompts"] and all(prompt.strip("[]: ").isdigit() for prompt in state["prompts"])
+    return state if done or state["errors"] else None
+
+
+def _has(chromium, selector):
+    return chromium.find_elements("css selector", selector)
+
+
+def _click(chromium, selector, text):
+    def labelled():
+        return [item for item in _has(chromium, selector) if text in item.text]
+
+    until(labelled, 20)[0].click()

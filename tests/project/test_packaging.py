@@ -1,0 +1,73 @@
+"""One source for versions: pyproject.toml says what is needed, requirements.txt pins it, conda installs that."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from sibcore import __version__
+from sibrepro import paths
+
+tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; newer versions check the same files")
+
+ROOT = paths.PACKAGE.parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
+LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
+PINS = [Requirement(line) for line in LINES if line]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+SYSTEMS = ["linux", "darwin"]
+
+
+def pins_for(name: str, python: str, system: str) -> list[Requirement]:
+    environment = default_environment() | {
+        "python_version": python,
+        "python_full_version": f"{python}.5",
+        "sys_platform": system,
+        "platform_system": {"linux": "Linux", "darwin": "Darwin"}[system],
+    }
+    named = [pin for pin in PINS if canonicalize_name(pin.name) == canonicalize_name(name)]
+    return [pin for pin in named if pin.marker is None or pin.marker.evaluate(environment)]
+
+
+@pytest.mark.parametrize("wanted", DIRECT, ids=lambda requirement: requirement.name)
+def test_each_requirement_is_pinned_once_inside_its_range_on_every_python(wanted):
+    for python, system in itertools.product(PYTHONS, SYSTEMS):
+        pins = pins_for(wanted.name, python, system)
+        assert len(pins) == 1, f"{wanted.name} has {len(pins)} pins on Python {python}, {system}"
+        (pin,) = pins[0].specifier
+        assert pin.operator == "=="
+        assert wanted.specifier.contains(pin.version), f"{pins[0]} is outside {wanted}"
+
+
+def test_everything_in_the_lock_is_pinned_exactly():
+    assert [str(pin) for pin in PINS if [s.operator for s in pin.specifier] != ["=="]] == []
+
+
+def test_the_conda_environment_installs_the_lock_and_the_package_on_a_supported_python():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    *plain, pip = environment["dependencies"]
+    python = next(entry for entry in plain if entry.startswith("python="))
+    assert SpecifierSet(PROJECT["requires-python"]).contains(python.removeprefix("python="))
+    assert pip["pip"] == ["-r requirements.txt", "-e ."]
+    assert environment["name"] == PROJECT["name"]
+
+
+def test_citation_and_changelog_name_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_continuous_integration_does_what_ci_run_does():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    steps = workflow["jobs"]["test"]["steps"]
+    assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
+    oldest = min(workflow["jobs"]["test"]["strategy"]["matrix"]["python"], key=lambda v: int(v.split(".")[1]))
+    assert PROJECT["requires-python"] == f">={oldest}"

@@ -1,0 +1,109 @@
+"""What lies around changes nothing that is published: tables, figures, claims and README come out byte for byte."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from sibrepro import claims, paths, plots, readme, tables
+from sibrepro.facts import local
+from sibrepro.few_shot import figures
+from sibrepro.few_shot import plan as few_shot
+from sibrepro.few_shot import tables as few_shot_tables
+from sibrepro.few_shot.settings import FEW_SHOT, RIVAL
+from sibrepro.pacs import plan as pacs
+from sibrepro.pacs.experiment import ADAPTATION
+from sibrepro.query_size import plan as query_size
+from sibrepro.query_size import tables as query_size_tables
+
+
+def everything() -> dict[str, str]:
+    """Hashes of what a reader sees."""
+    for cached in (claims.claims, claims.few_shot_table, claims.compared):
+        cached.cache_clear()
+    results = few_shot.published()
+    plots.style()
+    files = [
+        *tables.write(claims.few_shot_table(), "few_shot"),
+        *tables.write(claims.compared()["synthetic_gradients"], "synthetic_gradients"),
+        *tables.write(tables.query_size(query_size_tables.published_rows()), "query_size"),
+        *tables.write(claims.compared()["pacs"], "pacs"),
+        *plots.save(figures.bars(few_shot_tables.reasons(results), "accuracy"), "03_reasons", *results.records),
+        *plots.save(figures.methods(few_shot_tables.method_scores(results)), "03_methods", *results.records),
+    ]
+    found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    text = readme.updated(readme.file().read_text(encoding="utf-8"))
+    return found | {"claims": claims.markdown(), "README": text}
+
+
+def plant(experiment, params, **changes):
+    """A finished run of this machine that looks like a published one, with wonderful numbers."""
+    stray = dataclasses.replace(params, **changes)
+    published = experiment.published(params)
+
+    def compute(p):
+        metrics = {name: 99.0 if isinstance(value, float) else value for name, value in published.metrics.items()}
+        return metrics, {name: np.full_like(array, 75) for name, array in published.arrays.items()}
+
+    return experiment.run(stray, compute, data=published.provenance["data"])
+
+
+@pytest.fixture
+def strays(monkeypatch):
+    base = few_shot.protocol("cifar-fs", "conv4-64", K=3)
+    plant(FEW_SHOT, base, eta=0.5)  # a sweep point; the largest eta used to win
+    plant(FEW_SHOT, base, seed=3)  # a fourth seed used to break the pairing
+    plant(FEW_SHOT, base, batch=16)  # batch size was not in the label
+    plant(FEW_SHOT, base, queries=20)  # another query size
+    plant(FEW_SHOT, base, steps=80_000)  # a longer training used to count as fuller
+    plant(FEW_SHOT, base, test_episodes=10_000)
+    plant(RIVAL, few_shot.plan("cifar-fs", "conv4-64").rivals["pt-map", 1][0], test_episodes=9000)
+    plant(ADAPTATION, pacs.plan("frozen")["SIB-Rot", 3]["sketch"][0], steps=900)
+    monkeypatch.setenv("SIB_RECOMPUTE", "1")
+    plant(FEW_SHOT, base)  # a published run, computed here with another outcome
+    monkeypatch.delenv("SIB_RECOMPUTE")
+    half = local.folder_of("few_shot-000000000000")  # half-written
+    half.mkdir()
+    (half / "params.json").write_text("{")
+    other = local.folder_of("few_shot-111111111111")  # a record of another version, and with an unknown field
+    shutil.copytree(local.folder_of(FEW_SHOT.id(dataclasses.replace(base, seed=3))), other)
+    (other / "provenance.json").write_text(json.dumps({"version": 99, "data": {}}))
+    damaged = local.folder_of(FEW_SHOT.id(dataclasses.replace(base, batch=16)))
+    (damaged / "metrics.json").write_text('{"best/1shot": 1e9}')
+    (damaged.parent / ".ipynb_checkpoints").mkdir()
+    (damaged.parent / "dangling").symlink_to("nowhere")
+
+
+def test_strays_change_nothing_that_is_published(strays, tmp_path, monkeypatch):
+    with_strays = everything()
+    assert len(list((paths.local() / "runs").iterdir())) > 10
+    monkeypatch.setenv("SIB_OUTPUT", str(tmp_path / "empty"))
+    assert everything() == with_strays
+    assert with_strays["README"] == readme.file().read_text(encoding="utf-8")
+
+
+def test_tables_are_the_committed_ones():
+    everything()
+    for name in ("few_shot", "synthetic_gradients", "query_size", "pacs"):
+        written = (paths.tables() / f"{name}.csv").read_bytes()
+        assert written == (paths.published() / "tables" / f"{name}.csv").read_bytes()
+
+
+def test_the_folder_of_results_stays_small_and_readable():
+    import subprocess
+
+    listed = subprocess.run(
+        ["git", "-C", paths.root(), "ls-files", "-z", "results"], capture_output=True, check=True
+    ).stdout.split(b"\0")
+    files = [paths.root() / name.decode() for name in listed if name]
+    assert 0 < len(files) <= 80
+    assert sum(file.stat().st_size for file in files) <= 57e6
+
+
+def test_query_sizes_have_the_planned_seeds_only(strays):
+    assert {len(records) for records in query_size.published().values()} == {1, 3}

@@ -1,0 +1,71 @@
+"""Ids do not move."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from sibrepro.facts import Experiment, published
+from sibrepro.facts.experiment import EXPERIMENTS
+from sibrepro.facts.ids import identity, run_id
+from sibrepro.run import verify  # all experiments
+
+assert verify.RUNS
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    n: int = 3
+    eta: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class MoreSettings(Settings):
+    colour: str = "blue"
+
+
+def test_the_same_parameters_give_the_same_name_in_any_order():
+    assert run_id("a", {"x": 1, "y": 2.0}) == run_id("a", {"y": 2.0, "x": 1})
+    named = [("a", {"x": 1}), ("b", {"x": 1}), ("a", {"x": 2}), ("a", {"x": 1, "y": 1})]
+    assert len({run_id(*each) for each in named}) == 4
+
+
+def test_a_field_that_is_added_moves_no_id_and_counts_where_it_is_not_default():
+    oldest = ("n", "eta")
+    before = run_id("a", Settings(n=4), oldest)
+    assert run_id("a", MoreSettings(n=4), oldest) == before
+    assert run_id("a", MoreSettings(n=4, colour="red"), oldest) != before
+
+
+def test_oldest_fields_count_whatever_their_value_and_later_ones_only_if_not_default():
+    assert identity(MoreSettings(), ("n",)) == {"n": 3}
+    assert identity(MoreSettings(colour="red", eta=0.2), ("n",)) == {"n": 3, "eta": 0.2, "colour": "red"}
+
+
+@pytest.mark.parametrize("name", published.experiments())
+def test_every_published_id_is_that_of_its_parameters_and_every_fact_loads(name):
+    experiment = EXPERIMENTS[name]
+    for record in published.find(name).values():
+        assert experiment.id(experiment.settings_of(record)) == record.id
+
+
+@pytest.mark.parametrize("name", published.experiments())
+def test_an_added_option_renames_no_published_run(name):
+    experiment = EXPERIMENTS[name]
+    wider = dataclasses.make_dataclass(
+        "Wider", [("later", str, "default")], bases=(experiment.settings,), frozen=True, kw_only=True
+    )
+    for record in published.find(name).values():
+        assert experiment.id(wider(**record.params)) == record.id
+
+
+def test_there_are_at_least_the_first_564_facts():
+    assert sum(len(published.find(name)) for name in published.experiments()) >= 564
+
+
+def test_a_field_of_a_newer_version_is_a_clear_error():
+    experiment = Experiment("newer", Settings)
+    record = dataclasses.make_dataclass("R", ["id", "params"])("newer-0", {"n": 1, "shape": "round"})
+    with pytest.raises(ValueError, match=r"newer-0 has the parameters shape.*update"):
+        experiment.settings_of(record)

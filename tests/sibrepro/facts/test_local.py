@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from sibcore.files import write_atomically
+from sibrepro import paths
+from sibrepro.facts import Experiment, local, manifest
+
+FORK = multiprocessing.get_context("fork")
+PARAMS = {"n": 3, "seed": 7, "eta": 1e-3}
+EXPERIMENT = Experiment("experiment", dict)
+
+
+def compute(params):
+    """Leaves a mark each time it runs, so that tests can count."""
+    with (paths.local() / "computed").open("a") as file:
+        file.write("x")
+    return {"answer": params["n"] * 2.0}, {"curve": np.arange(params["n"], dtype=np.float32)}
+
+
+def slow(params):
+    time.sleep(0.3)
+    return compute(params)
+
+
+@pytest.fixture(autouse=True)
+def output(scratch):
+    paths.local().mkdir(parents=True)
+
+
+def times_computed() -> int:
+    return len((paths.local() / "computed").read_text())
+
+
+def finished() -> list[str]:
+    """The runs that count as results."""
+    folders = (paths.local() / "runs").glob("*/")
+    return [folder.name for folder in folders if local.why_not(folder, 1, {}) is None]
+
+
+def test_a_run_is_computed_once_and_then_loaded_with_the_same_content():
+    first = EXPERIMENT.run(PARAMS, compute)
+    second = EXPERIMENT.run(PARAMS, compute)
+    assert times_computed() == 1
+    assert second.metrics == {"answer": 6.0}
+    np.testing.assert_array_equal(second.arrays["curve"], [0, 1, 2])
+    assert second.provenance == first.provenance
+
+
+def test_a_record_says_how_it_was_made():
+    record = EXPERIMENT.run(PARAMS, compute, data={"cifar": "abc"})
+    about = record.provenance
+    assert record.params == PARAMS
+    assert about["seed"] == 7
+    assert about["data"] == {"cifar": "abc"}
+    assert about["versions"]["torch"]
+    assert about["wall_seconds"] >= 0
+    assert {"commit", "dirty", "device", "processor", "finished"} <= set(about)
+    assert sorted(path.name for path in local.folder_of(record.id).iterdir()) == sorted(
+        ["params.json", "provenance.json", "metrics.json", "arrays.safetensors", "done"]
+    )
+
+
+def test_changed_data_or_force_compute_again(monkeypatch):
+    EXPERIMENT.run(PARAMS, compute, data={"d": "1"})
+    EXPERIMENT.run(PARAMS, compute, data={"d": "2"})
+    assert times_computed() == 2
+    monkeypatch.setattr(local, "_computed_here", set())
+    monkeypatch.setenv("SIB_FORCE", "1")
+    EXPERIMENT.run(PARAMS, compute, data={"d": "2"})
+    EXPERIMENT.run(PARAMS, compute, data={"d": "2"})  # once per process is enough
+    assert times_computed() == 3
+
+
+def test_a_long_run_goes_on_from_what_it_left_in_its_folder_and_that_becomes_part_of_the_record():
+    def counts(params, folder):
+        steps = int((folder / "checkpoint").read_text()) if (folder / "checkpoint").exists() else 0
+        write_atomically(folder / "checkpoint", str(steps + 1).encode())
+        if steps < 2:
+            raise KeyboardInterrupt
+        return {"steps": steps + 1}, {}
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            EXPERIMENT.run(PARAMS, counts, long=True)
+        assert finished() == []
+    record = EXPERIMENT.run(PARAMS, counts, long=True)
+    assert record.metrics == {"steps": 3}
+    (local.folder_of(record.id) / "checkpoint").write_text("broken")
+    with pytest.raises(ValueError, match="damaged: checkpoint"):
+        local.read(local.folder_of(record.id))
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "arrays.safetensors", "params.json", "done"])
+def test_a_damaged_file_is_noticed_and_the_run_redone(name):
+    record = EXPERIMENT.run(PARAMS, compute)
+    file = local.folder_of(record.id) / name
+    file.write_bytes(file.read_bytes()[:-3] + b"??}")
+    with pytest.raises(ValueError, match="not a finished run"):
+        local.read(local.folder_of(record.id))
+    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert times_computed() == 2
+
+
+def test_a_failing_computation_leaves_nothing_behind():
+    def fail(params):
+        raise RuntimeError("no luck")
+
+    with pytest.raises(RuntimeError, match="no luck"):
+        EXPERIMENT.run(PARAMS, fail)
+    assert [p.name for p in (paths.local() / "runs").iterdir() if p.suffix != ".lock"] == []
+
+
+def test_a_metric_that_is_not_a_number_is_refused():
+    def nan(params):
+        return {"loss": float("nan")}, {}
+
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        EXPERIMENT.run(PARAMS, nan)
+    assert finished() == []
+
+
+def test_processes_that_ask_at_the_same_time_compute_once_and_all_get_the_record():
+    answers = FORK.Queue()
+
+    def ask():
+        answers.put(EXPERIMENT.run(PARAMS, slow).metrics["answer"])
+
+    processes = [FORK.Process(target=ask) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert [answers.get(timeout=60) for _ in processes] == [6.0] * 4
+    for process in processes:
+        process.join()
+    assert times_computed() == 1
+
+
+@pytest.mark.parametrize("file_number", [1, 2, 3, 4, 5])
+def test_a_kill_in_the_middle_of_any_write_leaves_no_result_and_the_next_process_recovers(file_number):
+    ready = FORK.Event()
+
+    def die_while_writing():
+        real, written = os.fsync, []
+
+        def fsync(handle):
+            written.append(handle)
+            if len(written) == file_number:
+                ready.set()
+                time.sleep(60)
+            real(handle)
+
+        os.fsync = fsync
+        EXPERIMENT.run(PARAMS, compute)
+
+    process = FORK.Process(target=die_while_writing)
+    process.start()
+    assert ready.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    folder = local.folder_of(EXPERIMENT.id(PARAMS))
+    assert not (folder / "done").exists()
+    assert finished() == []
+    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert not list(folder.glob("*.tmp")) + list(folder.glob(".*.tmp"))
+
+
+def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_with_new_parts():
+    EXPERIMENT.run(PARAMS, compute, data={"d": "old"})
+    ready = FORK.Event()
+
+    def die():
+        def hang(params):
+            ready.set()
+            time.sleep(60)
+
+        EXPERIMENT.run(PARAMS, hang, data={"d": "new"})
+
+    process = FORK.Process(target=die)
+    process.start()
+    assert ready.wait(60)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert finished() == []
+
+
+def test_atomic_writes_replace_the_whole_file_and_clean_up_after_an_error(monkeypatch, tmp_path):
+    target = tmp_path / "folder" / "file"
+    write_atomically(target, b"old")
+    write_atomically(target, b"new")
+    assert target.read_bytes() == b"new"
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(target, b"newer")
+    assert target.read_bytes() == b"new"
+    assert [p.name for p in target.parent.iterdir()] == ["file"]
+
+
+def test_runs_are_noted_for_whoever_runs_the_notebook(monkeypatch, tmp_path):
+    monkeypatch.setenv("SIB_MANIFEST", str(tmp_path / "manifest"))
+    EXPERIMENT.run(PARAMS, compute)
+    EXPERIMENT.run(PARAMS, compute)
+    assert [line["how"] for line in manifest.read(tmp_path / "manifest")] == ["computed", "loaded"]
+
+
+def test_done_holds_the_hash_of_every_file():
+    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    done = json.loads((folder / "done").read_text())
+    assert set(done) == {"params.json", "provenance.json", "metrics.json", "arrays.safetensors"}
+
+
+def test_a_finished_run_can_be_read_where_nothing_can_be_written():
+    name = EXPERIMENT.run(PARAMS, compute).id
+    folder = local.folder_of(name)
+    for path in (folder, folder.parent):
+        path.chmod(0o500)
+    try:
+        assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+        assert times_computed() == 1
+    finally:
+        for path in (folder.parent, folder):
+            path.chmod(0o755)
+
+
+@pytest.mark.parametrize("content", ["5", "[]", "null", "{", '{"params.json": 3}'])
+def test_a_senseless_done_is_no_result_and_no_crash(content):
+    name = EXPERIMENT.run(PARAMS, compute).id
+    (local.folder_of(name) / "done").write_text(content)
+    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert times_computed() == 2
+
+
+def test_folders_and_dangling_links_inside_a_run_do_no_harm():
+    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / "nowhere").symlink_to(folder / "not there")
+    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert times_computed() == 1
+
+
+def test_time_spent_before_is_counted():
+    assert EXPERIMENT.run(PARAMS, compute, spent=100.0).provenance["wall_seconds"] >= 100
+
+
+def test_another_version_computes_again():
+    EXPERIMENT.run(PARAMS, compute)
+    newer = Experiment("experiment", dict, version=2)
+    assert newer.run(PARAMS, compute).version == 2
+    assert times_computed() == 2

@@ -1,0 +1,34 @@
+"""JPEG's effect, on small pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tiny_images import untrained_network
+
+from sibcore import datasets
+from sibrepro.few_shot.experiment import few_shot
+from sibrepro.few_shot.jpeg import as_jpeg, jpeg
+from sibrepro.few_shot.settings import FewShot
+
+
+def test_jpeg_changes_a_picture_a_little_and_the_more_the_lower_its_quality():
+    smooth = np.linspace(0, 255, 32 * 32 * 3).reshape(1, 32, 32, 3).astype(np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8)
+    images = np.concatenate([smooth, noise])
+    fine, coarse = (np.abs(as_jpeg(images, quality).astype(int) - images) for quality in (95, 20))
+    assert fine.shape == images.shape
+    assert 0 < fine.mean() < coarse.mean()
+
+
+def test_the_original_version_gives_the_numbers_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
+    glyphs = datasets.load("glyphs", per_class=16)
+    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
+    p = FewShot(dataset="glyphs", K=1, queries=5, steps=5, val_episodes=10, test_episodes=40)
+    trained = few_shot(p, glyphs, network)
+    record = jpeg(trained, glyphs, network)
+    assert record.metrics["original"] == pytest.approx(trained.metrics["best/1shot"])
+    assert (record.arrays["original"] == trained.arrays["best/1shot"]).all()
+    assert set(record.arrays) == {"original", "jpeg95", "jpeg75"}
+    assert record.provenance["data"]["trained"] == trained.files.checkpoint_hash("best")

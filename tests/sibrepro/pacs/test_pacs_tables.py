@@ -1,0 +1,128 @@
+"""Scores and the table from made-up records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from adaptation_records import IMAGES, grid, record
+from scipy import stats
+from sklearn.metrics import confusion_matrix
+
+from sibcore.datasets.pacs import DOMAINS
+from sibrepro.facts import publish
+from sibrepro.pacs import figures, plan, tables
+from sibrepro.pacs.experiment import ADAPTATION
+from sibrepro.pacs.plan import AdaptationNotebook
+
+ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}
+SHIPPED = {"features": "shipped", "steps": 300, "lr": 2e-3, "alpha": 1.0}  # as published
+
+
+@pytest.fixture(autouse=True)
+def nothing_published(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+
+
+def test_the_score_of_one_training_is_the_share_of_right_answers_with_its_binomial_interval():
+    score = tables.score([record(70, target="photo")])
+    assert score.mean == pytest.approx(70)
+    assert score.ci95 == pytest.approx(196 * np.sqrt(0.7 * 0.3 / IMAGES))
+
+
+def test_the_gain_is_paired_by_image_and_by_seed():
+    before = [record(60, target="photo", K=0, seed=seed) for seed in (0, 1)]
+    after = [record(70, target="photo", K=3, seed=seed) for seed in (0, 1, 2)]
+    gain = tables.gain(before, after)
+    assert gain.mean == pytest.approx(10)
+    one = tables.gain(before[:1], after[:1])
+    first, second = (tables.correct([r])[0].astype(float) for r in (before[0], after[0]))
+    low, high = stats.ttest_rel(second, first).confidence_interval(0.95)
+    assert one.ci95 == pytest.approx(100 * (high - low) / 2, rel=0.02)
+
+
+def test_the_average_needs_all_four_domains():
+    records = grid(ALL)
+    found = plan.scores_of(records)
+    assert list(found) == list(ALL)
+    assert tables.average(found["SIB-Rot", 3]).mean == pytest.approx(70)
+    gain = tables.average_gain(found["SIB-Rot", 0], found["SIB-Rot", 3])
+    single = [tables.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).ci95 for t in DOMAINS]
+    assert gain.mean == pytest.approx(9, abs=0.5)
+    assert gain.ci95 == pytest.approx(np.sqrt(np.square(single).sum()) / 4)
+    del found["SIB-Rot", 3]["photo"]
+    assert tables.average(found["SIB-Rot", 3]) is None
+
+
+def test_planned_trainings_count_and_others_do_not():
+    planned = [record(80, target="photo", seed=seed, **SHIPPED) for seed in (1, 0)]
+    longer, left_out = SHIPPED | {"steps": 600}, SHIPPED | {"left_out": "sketch"}
+    others = [record(99, target="photo", **settings) for settings in (longer, left_out)]
+    publish.add(ADAPTATION, [*others, *planned])
+    found = plan.published()
+    assert [r.params["seed"] for r in found["shipped"]["SIB-Rot", 3]["photo"]] == [0, 1]
+    assert {r.id for scores in found.values() for r in plan.records(scores)} == {r.id for r in planned}
+    assert plan.seeds(found["shipped"], ("SIB-Rot", 3)) == 0, "three targets have none"
+
+
+def test_every_planned_training_is_declared_for_publication():
+    (planned,) = plan.declared().values()
+    assert len({ADAPTATION.id(p) for p in planned}) == len(planned) == 4 * (6 + 39 + 9 + 12)
+
+
+def test_the_table_has_every_number_of_the_paper_and_every_one_of_ours():
+    publish.add(ADAPTATION, grid(ALL, **SHIPPED))
+    table = tables.table(plan.published())
+    assert len(table.dropna(subset="paper").drop_duplicates(["target", "method", "K"])) == 20
+    assert len(table.dropna(subset="ours")) == 15
+    row = table.query("target == 'average' and method == 'SIB-Rot' and K == 3").iloc[0]
+    assert (row["paper"], row["ours"], row["seeds"], row["features"]) == (89.6, pytest.approx(70), 2, "shipped")
+    assert len(row["run"].split()) == 8
+    assert set(table[table["method"] == "JiGen"]["backbone"]) == {"resnet18"}
+    names = ["target", "method", "K", "backbone", "paper", "ours", "ours_ci95", "seeds", "steps", "run"]
+    assert set(names) <= set(table)
+
+
+def test_without_records_the_table_is_the_papers():
+    table = tables.table(plan.published())
+    assert len(table) == 20
+    assert table["ours"].isna().all()
+
+
+def test_confusions_are_those_of_scikit_learn():
+    taken = record(70, target="photo")
+    expected = confusion_matrix(taken.arrays["labels"], taken.arrays["predicted"], normalize="true")
+    assert np.allclose(tables.confusion([taken]), expected)
+
+
+def test_gains_by_class_average_to_the_gain_of_the_domain():
+    found = plan.scores_of(grid(ALL))
+    gains = tables.class_gains(found["SIB-Rot", 0], found["SIB-Rot", 3])
+    expected = [tables.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).mean for t in DOMAINS]
+    assert np.allclose(gains.mean(1), expected)  # all classes have as many images
+
+
+def test_the_notebooks_grid_leaves_out_what_cannot_differ():
+    p = AdaptationNotebook(methods=["source-only", "Rot", "SIB", "SIB-Rot"], K=[0, 3], targets="photo", seeds=2)
+    assert [(e.method, e.K) for e in p.experiments() if e.seed == 0] == [
+        ("source-only", 0),
+        ("SIB", 3),
+        ("SIB-Rot", 0),
+        ("SIB-Rot", 3),
+    ]
+    p = AdaptationNotebook(features="upper", size=128, steps=10, methods="Rot", targets="photo")
+    assert [(e.method, e.size, e.steps, e.turns) for e in p.experiments()] == [("Rot", 128, 10, "one")]
+    with pytest.raises(ValueError, match="as many of each"):
+        AdaptationNotebook(features=["shipped", "frozen"]).experiments()
+
+
+def test_all_figures_are_drawn():
+    found = plan.scores_of(grid(ALL))
+    first, last = ("SIB-Rot", 0), ("SIB-Rot", 3)
+    drawn = [
+        figures.accuracy_by_domain(found),
+        figures.gains(found, first, last),
+        figures.confusions(found, [first, last]),
+        figures.minibatches(found, last, first),
+        figures.feature_map({"SIB-Rot": found[last]["sketch"][0]}),
+    ]
+    assert [len(figure.axes) for figure in drawn] == [1, 2, 8, 4, 4]

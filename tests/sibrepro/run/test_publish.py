@@ -1,0 +1,72 @@
+"""`publish` takes planned runs of this machine, and those alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from made_up import record
+
+from sibrepro.facts import Experiment, local, published
+from sibrepro.facts import publish as facts
+from sibrepro.run import publish
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    n: int = 1
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "project"))
+    made = Experiment("made_up", Settings, oldest=("n",), checkpoints=("best",))
+    monkeypatch.setattr(publish, "planned", lambda: {made: [Settings(1), Settings(2)]})
+    monkeypatch.setattr(local.provenance, "_git", lambda *arguments: "" if "status" in arguments else "c" * 40)
+    return made
+
+
+def compute(p, folder):
+    import torch
+
+    from sibcore.files import write_tensors
+
+    write_tensors(folder / "best.safetensors", {"w": torch.full((2,), float(p.n))}, {"model": p.n})
+    return {"answer": float(p.n)}, {"curve": np.arange(p.n)}
+
+
+def test_planned_runs_are_published_with_what_they_trained_and_strays_are_not(experiment):
+    for n in (2, 3):
+        experiment.run(Settings(n), compute, long=True)
+    assert publish.facts() == [experiment.id(Settings(2))]
+    assert set(published.find("made_up")) == {experiment.id(Settings(2))}
+    fact = experiment.published(Settings(2))
+    tensors, about = fact.files.checkpoint("best")
+    assert tensors["w"].tolist() == [2.0, 2.0]
+    assert about == {"model": 2}
+    here = local.read(local.folder_of(fact.id))
+    assert fact.files.checkpoint_hash("best") == here.files.checkpoint_hash("best")
+    assert publish.facts() == [], "what is published is not published again"
+
+
+def test_a_half_written_folder_is_not_published(experiment):
+    folder = local.folder_of(experiment.id(Settings(1)))
+    folder.mkdir(parents=True)
+    (folder / "params.json").write_text("{}")
+    assert publish.facts() == []
+
+
+def test_a_run_of_uncommitted_code_is_refused(experiment, monkeypatch):
+    monkeypatch.setattr(local.provenance, "_git", lambda *arguments: " M sibcore/sib.py")
+    experiment.run(Settings(1), compute, long=True)
+    with pytest.raises(ValueError, match="uncommitted"):
+        publish.facts()
+    assert published.find("made_up") == {}
+
+
+def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(experiment):
+    plain = Experiment("made_up", Settings, oldest=("n",))
+    facts.add(plain, [record(plain, Settings(1), {"answer": 1.0})])
+    with pytest.raises(FileNotFoundError, match="compute the run here"):
+        plain.published(Settings(1)).files.checkpoint("best")

@@ -1,0 +1,342 @@
+"""Each verdict turns as it should when the facts behind it change; without facts nothing is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from adaptation_records import grid
+
+from sibrepro import claims
+from sibrepro.facts import Experiment, Record, publish, published
+from sibrepro.few_shot import plan as few_shot
+from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot
+from sibrepro.pacs.experiment import ADAPTATION
+from sibrepro.query_size import plan as query_size
+from sibrepro.spinning_lines import plan as toy
+from sibrepro.synthetic_gradients import plan as synthetic_gradients
+from sibrepro.theory.study import THEORY, ElboParams
+
+TASKS = 400
+NOISE = np.random.default_rng(0).integers(-6, 7, TASKS)
+FROZEN = {"features": "frozen", "steps": 300, "lr": 2e-3, "alpha": 1.0}
+WORLDS = {
+    "bound_slack": 0.1,
+    "tightness_error": 1e-15,
+    "constant_error": 1e-15,
+    "largest_ratio": 0.9,
+    "proof_step_fails": 0.2,
+    "corollary_with_n_slack": 0.1,
+    "corollary_printed_slack": 0.1,
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_published(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+
+
+class Untrained:
+    """What a published few-shot run has to have besides its numbers."""
+
+    def checkpoint(self, name):
+        return {"number": torch.zeros(1)}, {}
+
+    def checkpoint_hash(self, name):
+        return "0" * 64
+
+
+def record(experiment: Experiment, p, metrics, arrays=None) -> Record:
+    values = dataclasses.asdict(p)
+    return Record(experiment.id(p), experiment.version, values, metrics, {"data": {}}, arrays or {}, Untrained())
+
+
+def right(accuracy: float, p: FewShot, queries: int = 75) -> np.ndarray:
+    """Right answers of tasks that differ in difficulty, and a little from seed to seed."""
+    drawn = np.random.default_rng(p.seed + 10 * p.K).integers(-1, 2, TASKS)
+    noise = NOISE + drawn
+    return np.clip(queries * accuracy / 100 + noise - noise.mean(), 0, queries).astype(np.float32)
+
+
+def trained(accuracy: float, settings: list[FewShot]) -> list[Record]:
+    """Every seed of a setting, as accurate on one shot as on five."""
+    records = [record(FEW_SHOT, p, {}, {f"best/{shots}shot": right(accuracy, p) for shots in (1, 5)}) for p in settings]
+    publish.add(FEW_SHOT, records)
+    return records
+
+
+def sib(shots: int, K: int) -> list[FewShot]:
+    return few_shot.plan("cifar-fs", "conv4-64").sib[shots, K]
+
+
+def gradients(kind: str, K: int, eta: float = 1e-3) -> list[FewShot]:
+    return synthetic_gradients.grid("cifar-fs", "conv4-64")[kind, 1, K, eta]
+
+
+def tried(experiment: Experiment, accuracy: float, shots: int, n: int) -> list[Record]:
+    """SIB trained with n queries, tested with 15."""
+    settings = query_size.plan("cifar-fs")["conv4-64", shots, n]
+    records = [record(experiment, p, {}, {"test/usual": right(accuracy, p)}) for p in settings]
+    publish.add(experiment, records)
+    return records
+
+
+def worlds(**changes: float) -> list[claims.Claim]:
+    publish.add(THEORY, [record(THEORY, ElboParams(), WORLDS | changes)])
+    return claims.theory()
+
+
+def test_without_facts_nothing_is_measured_but_the_identities():
+    """Those two are checked by the cells of notebook 01 itself, to the last digits, and need no run."""
+    found = [claim for group in claims.claims().values() for claim in group]
+    measured = [claim for claim in found if claim.verdict != claims.OPEN]
+    assert len(found) == 5 + 3 + 2 + 2 + 4 + 2 + 1
+    assert [claim.where for claim in measured] == ["eq. (vae)", "section 3"]
+    assert all(claim.ours == "–" and claim.runs == () for claim in found if claim not in measured)
+
+
+def test_missing_facts_leave_every_printed_number_not_measured():
+    counted = {name: claims.counts(name) for name in claims.compared()}
+    assert counted == {
+        "few_shot": {claims.OPEN: 32},
+        "synthetic_gradients": {claims.OPEN: 78},
+        "query_size": {claims.OPEN: 24},
+        "pacs": {claims.OPEN: 10},
+    }
+
+
+def test_numbers_are_counted_by_their_verdict():
+    trained(59.2, sib(1, 0)), trained(90.0, sib(1, 3)), trained(50.0, sib(5, 0))
+    assert claims.counts("few_shot") == {claims.AGREES: 1, claims.HIGHER: 1, claims.LOWER: 1, claims.OPEN: 29}
+    # the appendix has these settings too, each tested on one shot and on five
+    assert sum(claims.counts("synthetic_gradients").values()) == 78
+    assert claims.counts("synthetic_gradients")[claims.OPEN] == 78 - 6
+
+
+def test_a_number_of_another_network_does_not_count_as_a_measurement_of_the_papers():
+    publish.add(ADAPTATION, grid({("SIB-Rot", 0): 70, ("SIB-Rot", 3): 72}, **FROZEN))
+    assert claims.compared()["pacs"]["ours"].notna().sum() == 10
+    assert claims.counts("pacs") == {claims.OPEN: 10}
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+@pytest.mark.parametrize(("after", "verdict"), [(63.0, claims.AGREES), (60.0, claims.DIFFERS), (58.0, claims.DIFFERS)])
+def test_a_gain_counts_if_its_interval_is_above_zero(shots, after, verdict):
+    before, behind = trained(60.0, sib(shots, 0)), trained(after, sib(shots, 3))
+    gain, other = claims.gains() if shots == 1 else reversed(claims.gains())
+    assert gain.paper.startswith("+9.5 points" if shots == 1 else "+1.7 points; +3.0 trained and tested on 5 shots")
+    assert gain.ours.startswith(f"{after - 60:+.2f} ± ".replace("-", "−"))
+    assert gain.verdict == verdict
+    assert gain.runs == tuple(r.id for r in (*before, *behind))
+    assert other.verdict == claims.OPEN
+
+
+def test_a_gain_with_one_side_missing_is_not_measured():
+    trained(60.0, sib(1, 0))
+    assert [claim.verdict for claim in claims.gains()] == [claims.OPEN, claims.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [(59.4, claims.AGREES), (61.0, claims.HIGHER), (57.0, claims.LOWER), (None, claims.OPEN)],
+)
+def test_a_number_of_table_1_is_judged_by_the_intervals(ours, verdict):
+    records = trained(ours, sib(1, 0)) if ours else []
+    first = claims.numbers()[0]
+    assert first.paper == "59.2 ± 0.5 %"
+    assert first.verdict == verdict
+    assert first.ours.startswith(f"{ours:.1f} ± " if ours else "–")
+    assert first.runs == tuple(r.id for r in records)
+    assert [claim.verdict for claim in claims.numbers()[1:]] == [claims.OPEN] * 3
+
+
+@pytest.mark.parametrize(("best", "verdict"), [(60.5, claims.AGREES), (61.5, claims.DIFFERS)])
+def test_inductive_steps_agree_with_the_paper_if_none_gains_a_point(best, verdict):
+    trained(60.0, gradients("inductive SIB", 0))
+    trained(best, gradients("inductive SIB", 3)), trained(40.0, gradients("inductive SIB", 5, 1e-1))
+    nothing, better = claims.transduction()
+    assert nothing.verdict == verdict
+    assert nothing.ours == f"at most {best - 60:+.2f} points in 4 settings"
+    assert nothing.note.startswith("at η = 0.1 it loses up to 20.0")
+    assert len(nothing.runs) == 3
+    assert better.verdict == claims.OPEN
+
+
+def test_inductive_steps_without_a_start_to_compare_with_are_not_measured():
+    trained(60.0, gradients("inductive SIB", 3))
+    assert [claim.verdict for claim in claims.transduction()] == [claims.OPEN, claims.OPEN]
+
+
+@pytest.mark.parametrize(("synthetic", "verdict"), [(64.0, claims.AGREES), (59.9, claims.DIFFERS)])
+def test_synthetic_gradients_are_judged_against_the_inductive_steps(synthetic, verdict):
+    trained(60.0, gradients("inductive SIB", 3)), trained(synthetic, gradients("SIB", 3))
+    better = claims.transduction()[1]
+    assert better.verdict == verdict
+    assert better.ours.startswith(f"{synthetic - 60:+.2f} ± ".replace("-", "−"))
+    assert len(better.runs) == 1 + 3
+
+
+@pytest.mark.parametrize(
+    ("many", "longer", "verdict", "note"),
+    [
+        (65.0, 69.5, claims.REMARK, "the length of the step: given its trained length back, −0.50 ± "),
+        (65.0, 66.0, claims.AGREES, "the length of the step: given its trained length back, −4.00 ± "),
+        (70.0, 70.0, claims.DIFFERS, "no fall"),
+        (72.0, 72.0, claims.DIFFERS, "no fall"),
+    ],
+)
+def test_too_many_queries_hurt_if_accuracy_falls_and_the_length_of_the_step_does_not_explain_it(
+    many, longer, verdict, note
+):
+    few, last = tried(QUERY_SIZE, 70.0, 1, 10), tried(QUERY_SIZE, many, 1, 45)
+    same = tried(RESCALED, longer, 1, 45)
+    one, five = claims.sizes()
+    assert "points from $n=10$ to $n=45$" in one.paper
+    assert one.ours.startswith(f"{many - 70:+.2f} ± ".replace("-", "−"))
+    assert one.verdict == verdict
+    assert one.note.startswith(note)
+    assert one.runs == tuple(r.id for r in (*few, *last, *same))
+    assert five.verdict == claims.OPEN
+
+
+def test_query_sizes_without_the_test_of_the_steps_length_are_not_measured():
+    tried(QUERY_SIZE, 70.0, 1, 10), tried(QUERY_SIZE, 60.0, 1, 45)
+    assert [claim.verdict for claim in claims.sizes()] == [claims.OPEN, claims.OPEN]
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "apart"),
+    [
+        (70.0, claims.AGREES, True),
+        (61.0, claims.DIFFERS, False),
+        (50.0, claims.DIFFERS, True),
+    ],
+)
+def test_pacs_is_judged_by_the_average_gain_of_frozen_features(after, verdict, apart):
+    publish.add(ADAPTATION, grid({("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): after}, **FROZEN))
+    publish.add(ADAPTATION, grid({("SIB-Rot", 0): 50.0, ("SIB-Rot", 3): 90.0}, **FROZEN | {"features": "shipped"}))
+    (claim,) = claims.adaptation()
+    assert claim.verdict == verdict
+    assert claim.ours.startswith(f"61.0 → {after:.1f} %, ")
+    assert len(claim.runs) == 2 * 4 * 2
+    assert "frozen EfficientNet-Lite0" in claim.note
+    assert ("not told apart" in claim.note) is not apart
+
+
+def test_pacs_without_one_of_the_four_domains_is_not_measured():
+    records = grid({("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}, **FROZEN)
+    publish.add(ADAPTATION, [r for r in records if r.params["target"] != "photo"])
+    assert claims.adaptation()[0].verdict == claims.OPEN
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, claims.REMARK),
+        ({"constant_error": 0.5}, claims.AGREES),
+        ({"bound_slack": -1e-3}, claims.DIFFERS),
+        ({"tightness_error": 1e-3}, claims.DIFFERS),
+    ],
+)
+def test_theorem_1_holds_if_no_world_violates_it_and_says_something_if_its_bound_is_no_constant(changes, verdict):
+    first = worlds(**changes)[2]
+    assert (first.where, first.verdict) == ("Theorem 1", verdict)
+    assert first.runs == (THEORY.id(ElboParams()),)
+    assert ("violated" in first.ours) == (verdict == claims.DIFFERS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [({}, claims.REMARK), ({"proof_step_fails": 0.0}, claims.AGREES), ({"largest_ratio": 1.01}, claims.DIFFERS)],
+)
+def test_theorem_2_holds_if_no_gap_exceeds_its_bound_and_its_proof_if_no_step_fails(changes, verdict):
+    second = worlds(**changes)[3]
+    assert (second.where, second.verdict) == ("Theorem 2", verdict)
+    assert second.ours == f"at most {changes.get('largest_ratio', 0.9):.2f} of the bound in 2,000 random worlds"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, claims.REMARK),
+        ({"corollary_with_n_slack": -1e-3}, claims.DIFFERS),
+        ({"corollary_printed_slack": -1e-3}, claims.DIFFERS),
+    ],
+)
+def test_the_corollary_holds_for_finite_data_if_neither_reading_is_violated(changes, verdict):
+    last = worlds(**changes)[4]
+    assert (last.where, last.verdict) == ("Corollary", verdict)
+
+
+def spinning_lines(
+    kl_posterior=0.01, kl_prior=0.01, mse=0.1, distances=(4.0, 3.0, 2.0, 1.0, 9.0)
+) -> list[claims.Claim]:
+    """theta^0 ... theta^{K+1} at these distances from the truth; the BNN's error is 0.2."""
+    kls = {
+        f"{reading}/{name}": value
+        for reading in ("sum", "mean")
+        for name, value in {"kl_posterior": kl_posterior, "kl_prior": kl_prior}.items()
+    }
+    theta = np.tile(np.array(distances)[None, :, None, None], (3, 1, 2, 5))
+    arrays = {"theta": theta, "posterior_mean": np.zeros((2, 5))}
+    publish.add(toy.SIB, [record(toy.SIB, toy.PAPER, kls | {"sum/mse": mse}, arrays)])
+    publish.add(toy.BNN, [record(toy.BNN, toy.PAPER, {"mse": 0.2})])
+    publish.add(toy.OPTIMUM, [record(toy.OPTIMUM, toy.PAPER, kls)])
+    return claims.toy()
+
+
+@pytest.mark.parametrize("name", ["kl_posterior", "kl_prior"])
+@pytest.mark.parametrize(("value", "verdict"), [(0.07, claims.AGREES), (0.072, claims.REMARK)])
+def test_a_divergence_is_close_to_zero_below_a_tenth_of_the_information(name, value, verdict):
+    claim = spinning_lines(**{name: value})[("kl_posterior", "kl_prior").index(name)]
+    assert claim.verdict == verdict
+    assert claim.ours.startswith("0.07 nats")
+    assert bool(claim.note) == (verdict == claims.REMARK)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, claims.AGREES),
+        ({"mse": 0.3}, claims.DIFFERS),
+        ({"distances": (4.0, 3.0, 3.5, 1.0, 0.5)}, claims.DIFFERS),
+    ],
+)
+def test_theta_moves_towards_the_truth_if_every_trained_step_does_and_beats_the_bnn(changes, verdict):
+    claim = spinning_lines(**changes)[2]
+    assert claim.verdict == verdict
+    assert claim.ours.startswith("not at every step" if "distances" in changes else "at every step")
+
+
+def test_spinning_lines_without_the_bnn_or_the_optimum_are_not_measured():
+    theta = {"theta": np.zeros((3, 5, 2, 5)), "posterior_mean": np.zeros((2, 5))}
+    publish.add(toy.SIB, [record(toy.SIB, toy.PAPER, {"sum/mse": 0.1}, theta)])
+    assert {claim.verdict for claim in claims.toy()} == {claims.OPEN}
+
+
+def test_the_table_of_a_notebook_has_its_claims_and_that_of_all_has_every_one():
+    trained(60.0, sib(1, 0)), trained(64.0, sib(1, 3))
+    header, _, *lines = claims.markdown("03").splitlines()
+    assert header.count("|") == 5
+    assert len(lines) == 2 + 4
+    assert lines[0].startswith(
+        "| three synthetic gradient steps improve on none, 1‑shot (Table 1) | +9.5 points | +4.00 ± "
+    )
+    assert lines[0].endswith("points | agrees |")
+    assert lines[1].endswith("| – | not measured |")
+    everything = claims.markdown().splitlines()[2:]
+    assert len(everything) == sum(len(group) for group in claims.claims().values())
+    assert set(lines) <= set(everything)
+    assert sum(len(claims.markdown(f"0{n}").splitlines()[2:]) for n in range(1, 7)) == len(everything)
+
+
+def test_every_run_behind_a_published_claim_is_a_published_one(monkeypatch):
+    monkeypatch.delenv("SIB_HOME")
+    known = {name for experiment in published.experiments() for name in published.find(experiment)}
+    found = [claim for group in claims.claims().values() for claim in group]
+    assert {run for claim in found for run in claim.runs} <= known
+    assert all(
+        claim.runs for claim in found if claim.verdict != claims.OPEN and claim.where not in ("eq. (vae)", "section 3")
+    )

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+from PIL import Image
+
+from sibrepro import paths, plots
+from sibrepro.facts import Record, manifest
+
+
+def draw():
+    plots.style()
+    figure, axis = plt.subplots()
+    axis.plot([0, 1], [0, 1])
+    return figure
+
+
+def test_a_figure_is_kept_as_png_and_pdf_with_the_runs_it_shows(monkeypatch, tmp_path):
+    monkeypatch.setenv("SIB_MANIFEST", str(tmp_path / "manifest"))
+    record = Record("toy-123", 1, {}, {}, {}, {}, None)
+    png, pdf = plots.save(draw(), "plot", record)
+    assert (png, pdf) == (paths.figures() / "plot.png", paths.figures() / "plot.pdf")
+    assert Image.open(png).text["Source"] == "toy-123"
+    assert b"toy-123" in pdf.read_bytes()
+    assert [line["what"] for line in manifest.read(tmp_path / "manifest")] == ["figures/plot.png", "figures/plot.pdf"]
+
+
+def test_the_same_figure_gives_the_same_bytes():
+    first = [path.read_bytes() for path in plots.save(draw(), "plot")]
+    second = [path.read_bytes() for path in plots.save(draw(), "plot")]
+    assert first == second
+
+
+def test_a_film_is_shown_as_html_with_its_text_escaped(tmp_path):
+    (tmp_path / "film.gif").write_bytes(b"GIF")
+    shown = plots.show_film(tmp_path / "film.gif", 'a "b" < c').data
+    assert "data:image/gif;base64,R0lG" in shown
+    assert 'alt="a &quot;b&quot; &lt; c"' in shown
