@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
-from sibcore.sib import SIB, class_means, direction_and_norm, tangent_sum, unit
+from sibcore.sib import SIB, class_means, cosine_step, cosines, unit
 
 TURNS = 4  # of an image: by 0, 90, 180 and 270 degrees
 
@@ -98,11 +98,11 @@ class Adapter(nn.Module):
 
     def turn_step(self, theta: Tensor, turned: Tensor, turns: Tensor, n: int) -> Tensor:
         """Eq. (ssup) in closed form: the loss is the mean over turns, and over n images the mean or sum as in SIB."""
-        direction, norm = direction_and_norm(theta)
         wrong = self.turn_logits(turned, theta).softmax(-1) - F.one_hot(turns, TURNS)  # dL/dz^
         error = wrong @ self.turn_head.weight[:, : self.sib.ways]  # dL/dy^
         rate = self.sib.rate(n) * (n / turned.shape[1])
-        return torch.addcmul(theta, rate / norm, tangent_sum(turned, direction, error), value=-1)
+        cosine, norm = cosines(turned, theta)
+        return cosine_step(theta, theta, norm, turned, cosine, rate * error.mT)
 
     def turn_logits(self, features: Tensor, theta: Tensor) -> Tensor:
         """z^ [B, m, 4] of unit features [B, m, d]; Xu et al.'s z^ sees the features alone."""

@@ -123,9 +123,9 @@ class SIB(nn.Module):
     ) -> list[Tensor]:
         thetas, rate = [theta], self.rate(features.shape[1])
         for k in range(self.steps):
-            direction, norm = direction_and_norm(self.sample(thetas[k], noise, k))
-            error = error_of(torch.bmm(direction, features.mT).mT)
-            theta = torch.addcmul(thetas[k], rate / norm, tangent_sum(features, direction, error), value=-1)
+            w = self.sample(thetas[k], noise, k)
+            cosine, norm = cosines(features, w)
+            theta = cosine_step(thetas[k], w, norm, features, cosine, rate * error_of(cosine.mT).mT)
             if self.kl_weight and self.transductive:  # eq. (maml) has no KL
                 theta = theta - self.eta * self.kl_weight * self._kl_gradient(thetas[k])
             thetas.append(theta)
@@ -147,7 +147,7 @@ class SIB(nn.Module):
 
     def classify(self, features: Tensor, w: Tensor) -> Tensor:
         """Unit features [B, n, d], weights w [B, k, d] -> logits y^ [B, n, k]."""
-        return (self.scale * (self.bias + torch.bmm(direction_and_norm(w)[0], features.mT))).mT
+        return (self.scale * (self.bias + cosines(features, w)[0])).mT
 
     def sample(self, theta: Tensor, noise: Tensor | None, k: int) -> Tensor:
         """w(theta, epsilon) = theta + sigma epsilon, with epsilon = noise[k]."""
@@ -190,20 +190,20 @@ def class_means(support: Tensor, support_labels: Tensor, ways: int) -> tuple[Ten
     return (of_class @ support) / of_class.sum(-1, keepdim=True), of_class
 
 
-def direction_and_norm(w: Tensor) -> tuple[Tensor, Tensor]:
-    """w [..., d] -> w / ||w|| and ||w|| [..., 1]."""
+def cosines(features: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """cos(f_i, w_j) [B, k, n] of unit features [B, n, d] and weights [B, k, d], and ||w_j|| [B, k, 1]."""
     norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True).clamp_min(1e-12)
-    return w / norm, norm
+    return torch.bmm(w, features.mT) / norm, norm
 
 
-def tangent_sum(features: Tensor, direction: Tensor, error: Tensor) -> Tensor:
-    """||w_j|| sum_i error_ij d cos(f_i, w_j) / d w_j, as [B, k, d].
+def cosine_step(theta: Tensor, w: Tensor, norm: Tensor, features: Tensor, cosine: Tensor, error: Tensor) -> Tensor:
+    """theta_j - sum_i error_ij d cos(f_i, w_j) / d w_j, as [B, k, d].
 
-    For unit features [B, n, d], w^ = w / ||w|| [B, k, d] and error [B, n, k] it is v_j - (v_j . w^_j) w^_j with
-    v_j = sum_i error_ij f_i: the part of v_j that turns w_j rather than stretches it.
+    The derivative is (f_i - cos w_j / ||w_j||) / ||w_j||: the part of f_i that turns w_j rather than stretches it.
     """
-    v = torch.bmm(error.mT, features)
-    return torch.addcmul(v, (v * direction).sum(-1, keepdim=True), direction, value=-1)
+    error = error / norm
+    along = (error * cosine).sum(-1, keepdim=True) / norm
+    return torch.baddbmm(torch.addcmul(theta, along, w), error, features, alpha=-1)
 
 
 def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tensor) -> None:
