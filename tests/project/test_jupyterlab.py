@@ -15,6 +15,11 @@ import nbformat
 import psutil
 import pytest
 from chromium import browser, look, needs_chromium
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    StaleElementReferenceException,
+    WebDriverException,
+)
 from tiny_notebooks import until
 
 from sibrepro import paths
@@ -127,7 +132,21 @@ def _has(chromium, selector):
 
 
 def _click(chromium, selector, text):
-    def labelled():
-        return [item for item in _has(chromium, selector) if text in item.text]
+    def clicked():
+        for item in (item for item in _has(chromium, selector) if text in item.text):
+            try:
+                item.click()
+            except (ElementClickInterceptedException, StaleElementReferenceException):
+                _answer_dialogs(chromium)
+                return False
+            return True
 
-    until(labelled, 20)[0].click()
+    until(clicked, 30)
+
+
+def _answer_dialogs(chromium):
+    """On a slow machine JupyterLab may ask something first, such as which kernel to use: its own proposal will do."""
+    for button in _has(chromium, ".jp-Dialog .jp-Dialog-button.jp-mod-accept"):
+        print("JupyterLab asked:", _has(chromium, ".jp-Dialog")[0].text)
+        with contextlib.suppress(WebDriverException):
+            button.click()
