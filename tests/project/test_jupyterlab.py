@@ -1,4 +1,4 @@
-"""JupyterLab for real: a notebook opened in Chromium, all its cells run through the menu, its figure seen."""
+"""JupyterLab for real: notebooks opened in Chromium, all cells run through the menu, a figure seen, a slider moved."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from selenium.common.exceptions import (
     StaleElementReferenceException,
     WebDriverException,
 )
+from selenium.webdriver.common.keys import Keys
 from tiny_notebooks import until
 
 from sibrepro import paths
@@ -38,6 +39,18 @@ return {
 """
 
 
+# the picture under the sliders, and the handle of the slider with a label
+DRAWN = """
+const drawn = document.querySelector(".widget-output img");
+return drawn && drawn.src;
+"""
+HANDLE = """
+const sliders = [...document.querySelectorAll(".widget-slider")];
+const named = sliders.find(slider => slider.querySelector(".widget-label").textContent === arguments[0]);
+return named && named.querySelector(".noUi-handle");
+"""
+
+
 @pytest.fixture
 def notebook(tmp_path):
     """Notebook 02 up to Figure 3, without its outputs, for a training of a moment."""
@@ -53,8 +66,9 @@ def notebook(tmp_path):
 
 
 @contextlib.contextmanager
-def jupyterlab(folder):
-    """The address of a JupyterLab of its own on `folder`; at the end neither server nor kernel is left."""
+def jupyterlab(notebook):
+    """The address of a notebook in a JupyterLab of its own; at the end neither server nor kernel is left."""
+    folder = notebook.parent
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -69,7 +83,7 @@ def jupyterlab(folder):
         server = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
         try:
             until(lambda: _answers(f"http://127.0.0.1:{port}/api/status?token={token}", server), 60)
-            yield f"http://127.0.0.1:{port}/lab/tree/{NOTEBOOK}?token={token}"
+            yield f"http://127.0.0.1:{port}/lab/tree/{notebook.name}?token={token}"
         finally:
             _stop(server)
 
@@ -94,19 +108,36 @@ def _stop(server):
 
 
 def test_all_cells_run_from_the_menu_and_the_figure_is_seen(notebook):
-    with jupyterlab(notebook.parent) as address, browser() as chromium:
-        look(chromium, 1400, 5000, "light")  # tall: JupyterLab draws the cells that are on the screen
-        chromium.get(address)
-        until(lambda: _has(chromium, ".jp-Notebook .jp-CodeCell"), 60)
-        until(lambda: _has(chromium, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 60)
-        _run_all(chromium)
-        state = until(lambda: _finished(chromium), 120)
+    with jupyterlab(notebook) as address, browser() as chromium:
+        state = _opened_and_run(chromium, address)
         figure = until(lambda: max(chromium.execute_script(STATE)["pictures"], default=0), 20)
     cells = nbformat.read(notebook, as_version=4).cells
     assert len(state["prompts"]) == sum(cell.cell_type == "code" for cell in cells)
     assert state["errors"] == []
     assert figure > 500
     assert (paths.figures() / "02_figure_3.png").is_file(), "the kernel has the test's own output folder"
+
+
+def test_a_slider_changes_the_picture(tmp_path):
+    notebook = tmp_path / "00_sib_in_ten_minutes.ipynb"
+    notebook.write_bytes((paths.PACKAGE.parents[1] / "notebooks" / notebook.name).read_bytes())
+    with jupyterlab(notebook) as address, browser() as chromium:
+        state = _opened_and_run(chromium, address)
+        assert state["errors"] == []
+        picture = until(lambda: chromium.execute_script(DRAWN), 60)
+        handle = until(lambda: chromium.execute_script(HANDLE, "K"), 20)
+        handle.send_keys(Keys.ARROW_LEFT)
+        until(lambda: chromium.execute_script(DRAWN) not in (None, picture), 30)
+        assert chromium.execute_script("return arguments[0].getAttribute('aria-valuetext')", handle) == "4"
+
+
+def _opened_and_run(chromium, address):
+    look(chromium, 1400, 5000, "light")  # tall: JupyterLab draws the cells that are on the screen
+    chromium.get(address)
+    until(lambda: _has(chromium, ".jp-Notebook .jp-CodeCell"), 60)
+    until(lambda: _has(chromium, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 60)
+    _run_all(chromium)
+    return until(lambda: _finished(chromium), 120)
 
 
 def _run_all(chromium):
