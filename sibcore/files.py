@@ -36,14 +36,18 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sha256(path: Path) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256(file)
-
-
-def _sha256(file: Any) -> str:  # Python 3.10
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_of(tensors: Iterable[Tensor]) -> str:
+    """A hash of all their numbers."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()
 
 

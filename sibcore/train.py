@@ -13,7 +13,6 @@ Of several models, those of model e of stream s are in <folder>/<s>-<e>/.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import sys
 import time
@@ -28,7 +27,7 @@ from tqdm import tqdm
 
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate_each, rows, unit_bank
-from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
+from sibcore.files import check_same, hash_of, put_weights, read_tensors, weights_of, write_tensors
 from sibcore.group import Group, grouped
 from sibcore.settings import Settings, setting
 from sibcore.sib import SIB
@@ -103,7 +102,13 @@ def _train(
     compile: bool,
 ) -> list[History]:
     models = [model for stream in grid for model in stream]
-    abouts = _describe(grid, bank, samplers, schedule, validation)
+    data = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
+    same = {"schedule": asdict(schedule), "data": hash_of(data)}  # beside model and tasks, for a checkpoint to go on
+    abouts = [
+        {"model": model.setup, "tasks": sampler.setup, **same, "history": []}
+        for stream, sampler in zip(grid, samplers, strict=True)
+        for model in stream
+    ]
     saved = files.resume(models, abouts) if files else [{}] * len(models)
     group = grouped(grid, compile)
     features = unit_bank(models[0], bank, samplers[0].ways)
@@ -299,31 +304,6 @@ def _check_samplers(grid: Sequence[Sequence[SIB]], bank: Tensor, samplers: Seque
             raise ValueError(
                 f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
             )
-
-
-def _describe(
-    grid: Sequence[Sequence[SIB]],
-    bank: Tensor,
-    samplers: Sequence[EpisodeSampler],
-    schedule: Schedule,
-    validation: tuple[Tensor, Tasks] | None,
-) -> list[dict[str, Any]]:
-    """Of each model, what must be the same for a checkpoint to be continued, and an empty history."""
-    shared = {"schedule": asdict(schedule), "data": digest(bank, validation)}
-    return [
-        {"model": model.setup, "tasks": sampler.setup, **shared, "history": []}
-        for stream, sampler in zip(grid, samplers, strict=True)
-        for model in stream
-    ]
-
-
-def digest(bank: Tensor, validation: tuple[Tensor, Tasks] | None) -> str:
-    """A hash of all features and validation tasks."""
-    tensors = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
-    hashed = hashlib.sha256()
-    for tensor in tensors:
-        hashed.update(tensor.detach().cpu().contiguous().numpy())
-    return hashed.hexdigest()
 
 
 def _line(rows: Sequence[Mapping[str, Any]], steps: int) -> str:

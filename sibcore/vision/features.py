@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
-from sibcore.files import read_tensors, sha256, write_tensors
+from sibcore.files import hash_of, read_tensors, sha256, write_tensors
 from sibcore.progress import steps
 from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
@@ -145,7 +145,4 @@ def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
 
 
 def features_hash(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(tensors[name].numpy())
-    return digest.hexdigest()
+    return hash_of(tensors[name] for name in sorted(tensors))
