@@ -13,6 +13,7 @@ Of several models, those of model e of stream s are in <folder>/<s>-<e>/.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import time
@@ -117,13 +118,14 @@ def _train(
         for name, momentum in group.part(i, momenta).items():
             momentum.copy_(tensors.get(f"momentum.{name}", momentum))
     step = _compiled(sgd_step) if compile else sgd_step
+    advance = functools.partial(step, group, group.trained(), momenta, schedule, features)
 
     first, watched = len(abouts[0]["history"]) * schedule.every, report is None and sys.stderr.isatty()
     with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
         say = bar.set_postfix_str if watched else report or _to_stderr
         for start in range(first, schedule.steps, schedule.every):
             stop = min(start + schedule.every, schedule.steps)
-            rows = _train_steps(group, momenta, features, samplers, schedule, step, start, stop, bar)
+            rows = _train_steps(advance, group, samplers, schedule, start, stop, bar)
             group.unstack()
             if validation:
                 for row, scores in zip(rows, evaluate_each(group, *validation), strict=True):
@@ -137,18 +139,16 @@ def _train(
 
 
 def _train_steps(
+    advance: Callable[..., Tensor],
     group: Group,
-    momenta: Mapping[str, Tensor],
-    bank: Tensor,
     samplers: Sequence[EpisodeSampler],
     schedule: Schedule,
-    step_of: Callable[..., tuple[Tensor, Tensor]],
     start: int,
     stop: int,
     bar: tqdm,
 ) -> list[dict[str, Any]]:
     """Steps `start` to `stop` - 1, and the new row of each model's history."""
-    began, parameters, sums = time.perf_counter(), group.trained(), 0
+    began, sums = time.perf_counter(), 0
     streams = zip(*(sampler.batches(start, stop, schedule.batch) for sampler in samplers), strict=True)
     for step, tasks in enumerate(streams, start):
         of_tasks = (
@@ -156,7 +156,7 @@ def _train_steps(
             for name in ("support", "support_labels", "query", "query_labels")
         )
         noise = group.noise(schedule.batch, schedule.seed, step)
-        sums = sums + step_of(group, parameters, momenta, schedule, bank, *of_tasks, noise)
+        sums = sums + advance(*of_tasks, noise)
         bar.update()
     losses, accuracies = (sums / (stop - start)).tolist()
     if not any(map(math.isfinite, losses)):

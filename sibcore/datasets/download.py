@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import io
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -157,37 +157,28 @@ class TooSlow(Exception):
     """A server sends so little that the download would never end."""
 
 
-class _Paced(io.RawIOBase):
+class _Paced(socket.SocketIO):
     """The bytes of a socket, headers and all, as long as they come at a fair pace.
 
     The timeout of the socket is no help against a server that sends a byte now and then: each lets it start anew.
     """
 
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw, self._since, self._count = raw, time.monotonic(), 0
-
-    def readable(self) -> bool:
-        return True
-
     def readinto(self, buffer: memoryview) -> int | None:
-        count = self._raw.readinto(buffer)
-        self._count += count or 0
-        passed = time.monotonic() - self._since
+        count = super().readinto(buffer)
+        self.count += count or 0
+        passed = time.monotonic() - self.since
         if count and passed > limits.PACE_SECONDS:
-            if self._count < limits.PACE * passed:
-                raise TooSlow(f"only {self._count} bytes came in {passed:.0f} seconds")
-            self._since, self._count = time.monotonic(), 0
+            if self.count < limits.PACE * passed:
+                raise TooSlow(f"only {self.count} bytes came in {passed:.0f} seconds")
+            self.since, self.count = time.monotonic(), 0
         return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
 
 
 class _Response(http.client.HTTPResponse):
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
-        self.fp = io.BufferedReader(_Paced(self.fp.detach()))
+        self.fp.raw.__class__ = _Paced  # the same socket, read in another way
+        self.fp.raw.since, self.fp.raw.count = time.monotonic(), 0
 
 
 class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):

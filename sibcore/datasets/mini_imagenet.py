@@ -74,27 +74,19 @@ def check_listing(path: Path) -> None:
 def _rows(files: Files) -> list[tuple[str, str]]:
     """(class, picture), sorted; an error unless every class has all its pictures."""
     tables = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name == "train.csv"]
-    found = _listed(files, tables[0].parent) if tables else _in_class_folders(files)
-    rows = sorted(found, key=lambda row: (row[0], PurePosixPath(row[1]).name))
-    check_counts(NAME, files.path, [label for label, _ in rows], CLASSES, IMAGES_PER_CLASS, HELP)
-    return rows
-
-
-def _in_class_folders(files: Files) -> list[tuple[str, str]]:
-    """(class, picture) for every picture: its folder's name is its class."""
-    return [(PurePosixPath(name).parent.name, name) for name in files.pictures()]
-
-
-def _listed(files: Files, top: PurePosixPath) -> list[tuple[str, str]]:
-    """(class, picture) for every line of the three csv files in `top`."""
-    rows = [row for split in SPLITS for row in _table(files, top, split)]
+    if tables:
+        rows = [row for split in SPLITS for row in _table(files, tables[0].parent, split)]
+    else:
+        rows = [(PurePosixPath(name).parent.name, name) for name in files.pictures()]  # a folder's name is its class
     missing = [name for _, name in rows if name not in files]
     if missing:
         raise ValueError(f"{files.path}: the csv files name pictures that are not there: {few(missing)}; {HELP}")
-    return rows
+    check_counts(NAME, files.path, [label for label, _ in rows], CLASSES, IMAGES_PER_CLASS, HELP)
+    return sorted(rows, key=lambda row: (row[0], PurePosixPath(row[1]).name))
 
 
 def _table(files: Files, top: PurePosixPath, split: str) -> Iterator[tuple[str, str]]:
+    """(class, picture) for every line of a csv file."""
     table = str(top / f"{split}.csv")
     if table not in files:
         raise ValueError(f"{files.path}: there is no {table} beside train.csv; {HELP}")

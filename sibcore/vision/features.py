@@ -107,19 +107,14 @@ def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.
     features = extract(f, images, what=title).cpu()
     views = features.new_empty(what["views"], *features.shape)
     for number in range(what["views"]):
-        transform = _augmentation(number, device, **what["transform"])
-        views[number] = extract(f, images, transform, f"{title}, view {number + 1}")
+        views[number] = extract(f, images, _random(number, device, **what["transform"]), f"{title}, view {number + 1}")
     return {"features": features, "views": views}
 
 
-def _augmentation(number: int, device: torch.device, padding: int, jitter: float, seed: int) -> Callable:
-    """The random transform of one view; each view has its own random numbers."""
+def _random(number: int, device: torch.device, padding: int, jitter: float, seed: int) -> Callable[[Tensor], Tensor]:
+    """The transform of a view, which has its own random numbers."""
     generator = torch.Generator(device).manual_seed(combine(seed, number))
-
-    def transform(batch: Tensor) -> Tensor:
-        return augment(batch, draw(len(batch), padding, jitter, generator), padding)
-
-    return transform
+    return lambda batch: augment(batch, draw(len(batch), padding, jitter, generator), padding)
 
 
 def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, network: Path) -> None:
@@ -135,11 +130,9 @@ def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, 
 
 def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors in a file, or None where it is missing, damaged or about something else."""
-    if not path.exists():
-        return None
     try:
         tensors, about = read_tensors(path)
-    except ValueError:
+    except (FileNotFoundError, ValueError):
         return None
     return tensors if about == what | {"sha256": features_hash(tensors)} else None
 
