@@ -31,7 +31,7 @@ from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
-from sibcore.files import momenta_of, resume, weights_of, write_tensors
+from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
@@ -123,7 +123,7 @@ def pretrain(
     )
     fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
     fresh |= {"data": {data.name: data.sha256}, "epoch": 0, "history": [], "seconds": 0.0}
-    about = resume(folder / CHECKPOINT, model, optimizer, fresh, same=("recipe", "data"))
+    about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     trained = parallel.distributed(model)
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
@@ -136,9 +136,22 @@ def pretrain(
         if parallel.rank() == 0:
             if best_epoch(about["history"], recipe) == about["epoch"]:
                 save_network(folder / BACKBONE, model.f, about)
-            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta_of(model, optimizer), about)
+            momenta = {f"momentum.{n}": optimizer.state[p]["momentum_buffer"] for n, p in model.named_parameters()}
+            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta, about)
             report(progress_line(about, row, seconds, len(images)))
-        parallel.wait()
+    return about
+
+
+def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
+    """Put the checkpoint at `path` into model and optimizer and return its `about`; `fresh` if there is none."""
+    if not path.exists():
+        return fresh
+    tensors, about = read_tensors(path)
+    check_same(path, about, {name: fresh[name] for name in ("recipe", "data")})
+    put_weights(model, tensors)
+    for name, parameter in model.named_parameters():
+        momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+        optimizer.state[parameter]["momentum_buffer"] = momentum
     return about
 
 
