@@ -15,9 +15,8 @@ from pathlib import Path, PurePosixPath
 
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import ImageSet, Index, check_counts, few, find_source
-from sibcore.datasets.cache import cached
 from sibcore.datasets.folder import read_splits
-from sibcore.datasets.pictures import decode
+from sibcore.datasets.pictures import decoded
 
 NAME = "mini-imagenet"
 SIZE = 84
@@ -49,12 +48,8 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
     """mini-ImageNet from `<class>/<picture>`, or from `{train,val,test}.csv` beside `images/<picture>`."""
     files = Files(find_source(NAME, source, FOUND_AS, HELP))
     rows = _rows(files)
-
-    def build(out: Path) -> Index:
-        decode(files, [name for _, name in rows], out, SIZE)
-        return Index(labels=[CLASSES.index(label) for label, _ in rows], classes=CLASSES, splits=SPLITS)
-
-    data = cached(NAME, files.key(), build, cache)
+    index = Index(labels=[CLASSES.index(label) for label, _ in rows], classes=CLASSES, splits=SPLITS)
+    data = decoded(NAME, files, [name for _, name in rows], SIZE, index, cache)
     if data.sha256 != SHA256:
         warnings.warn(
             f"{files.path}: this mini-ImageNet has the right classes and counts but not the known pixels (sha256 "
