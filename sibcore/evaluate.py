@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,25 +70,18 @@ def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None
     batch = batch or (min(512, 32 * torch.get_num_threads()) if bank.device.type == "cpu" else 512)
     for start in range(0, len(tasks), batch):
         part = tasks[start : start + batch]
-        with _evaluation_mode(method):
+        was_training = method.training
+        method.eval()  # matters to a xi with running statistics
+        try:
             logits = method.answer(rows(bank, part.support), part.support_labels, rows(bank, part.query))
+        finally:
+            method.train(was_training)
         yield logits, part
 
 
-@contextlib.contextmanager
-def _evaluation_mode(method: Method) -> Iterator[None]:
-    """Matters to a xi with running statistics."""
-    was_training = method.training
-    method.eval()
-    try:
-        yield
-    finally:
-        method.train(was_training)
-
-
-def most_likely(logits: Tensor, dim: int = -1) -> Tensor:
-    """The class of the largest logit. On a CPU `argmax` takes many times longer where `dim` is not last in memory."""
-    return logits.max(dim).indices
+def most_likely(logits: Tensor) -> Tensor:
+    """The class of the largest logit. On a CPU `argmax` is many times slower where classes are not last in memory."""
+    return logits.max(-1).indices
 
 
 def rows(bank: Tensor, index: Tensor) -> Tensor:

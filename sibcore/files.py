@@ -1,4 +1,4 @@
-"""Files that are whole or not there, tensors with a description beside them, and trainings that can go on.
+"""Files that are whole or not there, and tensors with a description beside them.
 
 A checkpoint is a safetensors file: no pickle. Its header holds `about`, plain values that say what the tensors are.
 """
@@ -15,7 +15,6 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor, nn
 
 
@@ -36,14 +35,18 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sha256(path: Path) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256(file)
-
-
-def _sha256(file: Any) -> str:  # Python 3.10
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_of(tensors: Iterable[Tensor]) -> str:
+    """A hash of all their numbers."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()
 
 
@@ -67,12 +70,6 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
     return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
 
 
-def momenta_of(model: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor]:
-    """The momentum of each parameter that has one."""
-    buffers = {name: optimizer.state[p].get("momentum_buffer") for name, p in model.named_parameters()}
-    return {f"momentum.{name}": buffer for name, buffer in buffers.items() if buffer is not None}
-
-
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
 
@@ -85,22 +82,3 @@ def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -
                 f"{path} belongs to another run: its {name} is {about[name]}, but now {value} is asked for; "
                 "choose another folder, or delete this one to start again"
             )
-
-
-def resume(
-    path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any], same: Iterable[str]
-) -> dict[str, Any]:
-    """Put the checkpoint at `path` into model and optimizer and return its `about`; `fresh` if there is none.
-
-    The entries of `about` named in `same` must equal those of `fresh`, or the checkpoint is another run's.
-    """
-    if not path.exists():
-        return fresh
-    tensors, about = read_tensors(path)
-    check_same(path, about, {name: fresh[name] for name in same})
-    put_weights(model, tensors)
-    for name, parameter in model.named_parameters():
-        if f"momentum.{name}" in tensors:
-            momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
-            optimizer.state[parameter]["momentum_buffer"] = momentum
-    return about

@@ -63,11 +63,8 @@ class SIB(nn.Module):
             raise ValueError(f"fidelity = {fidelity!r}: expected one of {', '.join(map(repr, FIDELITY))}")
         given = {"reduction": reduction, "normalise": normalise, "kl_weight": kl_weight, "sigma": sigma}
         options = FIDELITY[fidelity] | {name: value for name, value in given.items() if value is not None}
-        self.setup = {
-            **{"ways": ways, "dim": dim, "steps": steps, "eta": eta, "seed": seed},
-            **{"transductive": transductive, "equivariant": equivariant},
-            **options,
-        }
+        self.setup = {"ways": ways, "dim": dim, "steps": steps, "eta": eta, "seed": seed}
+        self.setup |= {"transductive": transductive, "equivariant": equivariant, **options}
         _check_setup(self.setup)
         self.ways, self.dim, self.steps, self.eta, self.transductive = ways, dim, steps, eta, transductive
         self.reduction, self.kl_weight, self.sigma = options["reduction"], options["kl_weight"], options["sigma"]

@@ -13,7 +13,7 @@ Of several models, those of model e of stream s are in <folder>/<s>-<e>/.
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import math
 import sys
 import time
@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate_each, rows, unit_bank
-from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
+from sibcore.files import check_same, hash_of, put_weights, read_tensors, weights_of, write_tensors
 from sibcore.group import Group, grouped
 from sibcore.settings import Settings, setting
 from sibcore.sib import SIB
@@ -103,7 +103,13 @@ def _train(
     compile: bool,
 ) -> list[History]:
     models = [model for stream in grid for model in stream]
-    abouts = _describe(grid, bank, samplers, schedule, validation)
+    data = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
+    same = {"schedule": asdict(schedule), "data": hash_of(data)}  # beside model and tasks, for a checkpoint to go on
+    abouts = [
+        {"model": model.setup, "tasks": sampler.setup, **same, "history": []}
+        for stream, sampler in zip(grid, samplers, strict=True)
+        for model in stream
+    ]
     saved = files.resume(models, abouts) if files else [{}] * len(models)
     group = grouped(grid, compile)
     features = unit_bank(models[0], bank, samplers[0].ways)
@@ -112,13 +118,14 @@ def _train(
         for name, momentum in group.part(i, momenta).items():
             momentum.copy_(tensors.get(f"momentum.{name}", momentum))
     step = _compiled(sgd_step) if compile else sgd_step
+    advance = functools.partial(step, group, group.trained(), momenta, schedule, features)
 
     first, watched = len(abouts[0]["history"]) * schedule.every, report is None and sys.stderr.isatty()
     with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
         say = bar.set_postfix_str if watched else report or _to_stderr
         for start in range(first, schedule.steps, schedule.every):
             stop = min(start + schedule.every, schedule.steps)
-            rows = _train_steps(group, momenta, features, samplers, schedule, step, start, stop, bar)
+            rows = _train_steps(advance, group, samplers, schedule, start, stop, bar)
             group.unstack()
             if validation:
                 for row, scores in zip(rows, evaluate_each(group, *validation), strict=True):
@@ -132,18 +139,16 @@ def _train(
 
 
 def _train_steps(
+    advance: Callable[..., Tensor],
     group: Group,
-    momenta: Mapping[str, Tensor],
-    bank: Tensor,
     samplers: Sequence[EpisodeSampler],
     schedule: Schedule,
-    step_of: Callable[..., tuple[Tensor, Tensor]],
     start: int,
     stop: int,
     bar: tqdm,
 ) -> list[dict[str, Any]]:
     """Steps `start` to `stop` - 1, and the new row of each model's history."""
-    began, parameters, sums = time.perf_counter(), group.trained(), 0
+    began, sums = time.perf_counter(), 0
     streams = zip(*(sampler.batches(start, stop, schedule.batch) for sampler in samplers), strict=True)
     for step, tasks in enumerate(streams, start):
         of_tasks = (
@@ -151,7 +156,7 @@ def _train_steps(
             for name in ("support", "support_labels", "query", "query_labels")
         )
         noise = group.noise(schedule.batch, schedule.seed, step)
-        sums = sums + step_of(group, parameters, momenta, schedule, bank, *of_tasks, noise)
+        sums = sums + advance(*of_tasks, noise)
         bar.update()
     losses, accuracies = (sums / (stop - start)).tolist()
     if not any(map(math.isfinite, losses)):
@@ -299,31 +304,6 @@ def _check_samplers(grid: Sequence[Sequence[SIB]], bank: Tensor, samplers: Seque
             raise ValueError(
                 f"the sampler draws from {sampler.rows} rows ({sampler.views} views), the bank has {len(bank)}"
             )
-
-
-def _describe(
-    grid: Sequence[Sequence[SIB]],
-    bank: Tensor,
-    samplers: Sequence[EpisodeSampler],
-    schedule: Schedule,
-    validation: tuple[Tensor, Tasks] | None,
-) -> list[dict[str, Any]]:
-    """Of each model, what must be the same for a checkpoint to be continued, and an empty history."""
-    shared = {"schedule": asdict(schedule), "data": digest(bank, validation)}
-    return [
-        {"model": model.setup, "tasks": sampler.setup, **shared, "history": []}
-        for stream, sampler in zip(grid, samplers, strict=True)
-        for model in stream
-    ]
-
-
-def digest(bank: Tensor, validation: tuple[Tensor, Tasks] | None) -> str:
-    """A hash of all features and validation tasks."""
-    tensors = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
-    hashed = hashlib.sha256()
-    for tensor in tensors:
-        hashed.update(tensor.detach().cpu().contiguous().numpy())
-    return hashed.hexdigest()
 
 
 def _line(rows: Sequence[Mapping[str, Any]], steps: int) -> str:

@@ -16,24 +16,30 @@ from torch import Tensor, nn
 class Baseline(nn.Module):
     """A method without parameters to learn: `answer` needs the features of a task and nothing else.
 
-    `grid` names the few values of each hyper-parameter to choose among on validation classes (see `tune`).
+    `defaults` are its hyper-parameters, `grid` names the few values of some of them to choose among on validation
+    classes (see `tune`).
     """
 
     title: ClassVar[str]
     paper: ClassVar[str]
     transductive: ClassVar[bool]
     trained: ClassVar[bool] = False
+    defaults: ClassVar[dict[str, Any]]
     grid: ClassVar[dict[str, tuple[Any, ...]]]
 
-    def __init__(self, ways: int, **positive: float) -> None:
-        """`positive` are hyper-parameters to keep as attributes, each of which must be above 0."""
+    def __init__(self, ways: int, **options: Any) -> None:
+        """`options` are hyper-parameters other than by default: a number must be above 0, all else be in the grid."""
         super().__init__()
         if ways < 2:
             raise ValueError(f"ways = {ways}: a task needs at least 2 classes")
+        if unknown := options.keys() - self.defaults:
+            raise TypeError(f"{self.title} has no {', '.join(unknown)}: expected {', '.join(self.defaults)}")
         self.ways = ways
-        for name, value in positive.items():
-            if not value > 0:
-                raise ValueError(f"{name} = {value}: expected a number above 0")
+        for name, value in (self.defaults | options).items():
+            number = type(self.defaults[name]) in (int, float)
+            if not (value > 0 if number else value in self.grid[name]):
+                expected = "a number above 0" if number else f"one of {self.grid[name]}"
+                raise ValueError(f"{name} = {value!r}: expected {expected}")
             setattr(self, name, value)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:

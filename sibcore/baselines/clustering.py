@@ -24,10 +24,8 @@ class SoftKMeans(Baseline):
     title = "Soft k-means"
     paper = "Ren et al., 2018"
     transductive = True
+    defaults: ClassVar = {"scale": 10.0, "steps": 20}
     grid: ClassVar = {"scale": (3.0, 5.0, 10.0, 20.0), "steps": (1, 20)}
-
-    def __init__(self, ways: int, *, scale: float = 10.0, steps: int = 20) -> None:
-        super().__init__(ways, scale=scale, steps=steps)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         products, right = gram(support, query), self.membership(support, support_labels)
@@ -59,12 +57,8 @@ class TIM(Baseline):
     title = "TIM-ADM"
     paper = "Boudiaf et al., 2020"
     transductive = True
+    defaults: ClassVar = {"temperature": 15.0, "ce": 0.1, "alpha": 0.1, "steps": 150}
     grid: ClassVar = {"temperature": (5.0, 7.5, 15.0, 30.0), "ce": (0.1, 1.0)}
-
-    def __init__(
-        self, ways: int, *, temperature: float = 15.0, ce: float = 0.1, alpha: float = 0.1, steps: int = 150
-    ) -> None:
-        super().__init__(ways, temperature=temperature, ce=ce, alpha=alpha, steps=steps)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         m, n = support.shape[1], query.shape[1]
@@ -104,19 +98,8 @@ class OptimalTransportMAP(Baseline):
     title = "PT-MAP"
     paper = "Hu et al., 2021"
     transductive = True
+    defaults: ClassVar = {"strength": 10.0, "alpha": 0.2, "power": 0.5, "steps": 20, "sinkhorn": 10}
     grid: ClassVar = {"strength": (5.0, 10.0, 20.0), "alpha": (0.2, 0.4)}
-
-    def __init__(
-        self,
-        ways: int,
-        *,
-        strength: float = 10.0,
-        alpha: float = 0.2,
-        power: float = 0.5,
-        steps: int = 20,
-        sinkhorn: int = 10,
-    ) -> None:
-        super().__init__(ways, strength=strength, alpha=alpha, power=power, steps=steps, sinkhorn=sinkhorn)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         m, n = support.shape[1], query.shape[1]

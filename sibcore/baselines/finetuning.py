@@ -24,10 +24,8 @@ class LogisticRegression(Baseline):
     title = "Logistic regression"
     paper = "Chen et al., 2019"
     transductive = False
+    defaults: ClassVar = {"C": 1.0, "tolerance": 1e-4}
     grid: ClassVar = {"C": (0.1, 1.0, 10.0, 100.0)}
-
-    def __init__(self, ways: int, *, C: float = 1.0, tolerance: float = 1e-4) -> None:
-        super().__init__(ways, C=C, tolerance=tolerance)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         return query @ (self.coefficients(support, support_labels) @ support).mT
@@ -59,12 +57,8 @@ class TransductiveFineTuning(Baseline):
     title = "Transductive fine-tuning"
     paper = "Dhillon et al., 2020"
     transductive = True
+    defaults: ClassVar = {"lr": 0.03, "entropy": 1.0, "steps": 25, "scale": 50.0}
     grid: ClassVar = {"lr": (0.003, 0.01, 0.03, 0.1), "scale": (10.0, 50.0)}
-
-    def __init__(
-        self, ways: int, *, lr: float = 0.03, entropy: float = 1.0, steps: int = 25, scale: float = 50.0
-    ) -> None:
-        super().__init__(ways, lr=lr, entropy=entropy, steps=steps, scale=scale)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         right = self.membership(support, support_labels)

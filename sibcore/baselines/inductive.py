@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,13 +23,8 @@ class NearestCentroid(Baseline):
     title = "Nearest centroid"
     paper = "Snell et al., 2017"
     transductive = False
+    defaults: ClassVar = {"metric": "euclidean", "scale": 10.0}
     grid: ClassVar = {"metric": ("euclidean", "cosine")}
-
-    def __init__(self, ways: int, *, metric: Literal["euclidean", "cosine"] = "euclidean", scale: float = 10.0) -> None:
-        super().__init__(ways, scale=scale)
-        if metric not in ("euclidean", "cosine"):
-            raise ValueError(f"metric = {metric!r}: expected 'euclidean' or 'cosine'")
-        self.metric = metric
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         centres = shares(self.membership(support, support_labels)) @ support
@@ -49,10 +44,8 @@ class MatchingNet(Baseline):
     title = "Matching Network"
     paper = "Vinyals et al., 2016"
     transductive = False
+    defaults: ClassVar = {"scale": 10.0}
     grid: ClassVar = {"scale": (1.0, 3.0, 10.0, 30.0)}
-
-    def __init__(self, ways: int, *, scale: float = 10.0) -> None:
-        super().__init__(ways, scale=scale)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         attention = (self.scale * query @ support.mT).log_softmax(-1)  # [B, n, m]
@@ -71,10 +64,8 @@ class RidgeRegression(Baseline):
     title = "Ridge regression (R2-D2)"
     paper = "Bertinetto et al., 2019"
     transductive = False
+    defaults: ClassVar = {"penalty": 1.0, "scale": 10.0}
     grid: ClassVar = {"penalty": (0.01, 0.1, 1.0, 10.0)}
-
-    def __init__(self, ways: int, *, penalty: float = 1.0, scale: float = 10.0) -> None:
-        super().__init__(ways, penalty=penalty, scale=scale)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         targets = self.membership(support, support_labels).mT  # [B, m, k]
@@ -99,10 +90,8 @@ class SVM(Baseline):
     title = "SVM (MetaOptNet)"
     paper = "Lee et al., 2019"
     transductive = False
+    defaults: ClassVar = {"C": 1.0, "passes": 100, "scale": 10.0}
     grid: ClassVar = {"C": (0.1, 1.0, 10.0)}
-
-    def __init__(self, ways: int, *, C: float = 1.0, passes: int = 100, scale: float = 10.0) -> None:
-        super().__init__(ways, C=C, passes=passes, scale=scale)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         return self.scale * query @ (self.coefficients(support, support_labels) @ support).mT

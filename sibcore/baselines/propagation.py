@@ -23,12 +23,13 @@ class LabelPropagation(Baseline):
     title = "Label propagation (TPN)"
     paper = "Liu et al., 2019"
     transductive = True
+    defaults: ClassVar = {"sigma": 0.3, "alpha": 0.7, "neighbours": 20}
     grid: ClassVar = {"sigma": (0.25, 0.4), "alpha": (0.5, 0.8), "neighbours": (10, 20)}
 
-    def __init__(self, ways: int, *, sigma: float = 0.3, alpha: float = 0.7, neighbours: int = 20) -> None:
-        super().__init__(ways, sigma=sigma, alpha=alpha, neighbours=neighbours)
-        if not alpha < 1:
-            raise ValueError(f"alpha = {alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
+    def __init__(self, ways: int, **options: float) -> None:
+        super().__init__(ways, **options)
+        if not self.alpha < 1:
+            raise ValueError(f"alpha = {self.alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         m, n = support.shape[1], query.shape[1]
@@ -58,20 +59,8 @@ class LaplacianShot(Baseline):
     title = "LaplacianShot"
     paper = "Ziko et al., 2020"
     transductive = True
+    defaults: ClassVar = {"laplacian": 0.7, "neighbours": 3, "rectify": True, "scale": 1.0, "steps": 20}
     grid: ClassVar = {"laplacian": (0.1, 0.3, 0.5, 0.7), "rectify": (True, False)}
-
-    def __init__(
-        self,
-        ways: int,
-        *,
-        laplacian: float = 0.7,
-        neighbours: int = 3,
-        rectify: bool = True,
-        scale: float = 1.0,
-        steps: int = 20,
-    ) -> None:
-        super().__init__(ways, laplacian=laplacian, neighbours=neighbours, scale=scale, steps=steps)
-        self.rectify = rectify
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         m, n = support.shape[1], query.shape[1]

@@ -12,7 +12,6 @@ from sibcore.datasets.base import ImageSet, MissingData
 MODULES = {
     "cifar-fs": "sibcore.datasets.cifar_fs",
     "folder": "sibcore.datasets.folder",
-    "glyphs": "sibcore.datasets.glyphs",
     "mini-imagenet": "sibcore.datasets.mini_imagenet",
     "pacs": "sibcore.datasets.pacs",
 }

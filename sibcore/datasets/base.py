@@ -71,12 +71,6 @@ class MissingData(FileNotFoundError, ValueError):
     """The files of a data set are not there: an error of the caller like all others here, and a missing file."""
 
 
-def data_folder() -> Path | None:
-    """The user's folder of archives: `SIB_DATA`, if set."""
-    folder = os.environ.get("SIB_DATA")
-    return Path(folder).expanduser().resolve() if folder else None
-
-
 def cache_folder(folder: Path | None = None) -> Path:
     """`folder`, else `SIB_CACHE`, else `~/.cache/sibcore`."""
     return Path(folder or os.environ.get("SIB_CACHE") or "~/.cache/sibcore").expanduser().resolve()
@@ -89,7 +83,8 @@ def find_source(name: str, source: Path | None, file_names: Sequence[str], help:
         if not source.exists():
             raise MissingData(f"{name}: {source} does not exist; {help}")
         return source
-    places = [place for place in (data_folder(), cache_folder()) if place]
+    data = os.environ.get("SIB_DATA")
+    places = [*([Path(data).expanduser().resolve()] if data else []), cache_folder()]
     found = [place / file_name for place in places for file_name in file_names if (place / file_name).exists()]
     if not found:
         looked = " or ".join(map(str, places))

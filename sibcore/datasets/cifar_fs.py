@@ -12,31 +12,15 @@ from pathlib import Path
 import numpy as np
 
 from sibcore.datasets.archive import Files
-from sibcore.datasets.base import ImageSet, Index, MissingData, cache_folder, check_counts, find_source
+from sibcore.datasets.base import ImageSet, Index, MissingData, check_counts, find_source
 from sibcore.datasets.cache import cached, save_images
+from sibcore.datasets.folder import read_splits
 from sibcore.datasets.pictures import decode
 
 NAME = "cifar-fs"
 SIZE = 32
 IMAGES_PER_CLASS = 600
-
-# The published split (classes in alphabetical order).
-TRAIN = (
-    "apple aquarium_fish bear bee bottle bowl boy bridge bus can castle caterpillar chair clock cloud "
-    "cockroach couch cup dinosaur dolphin elephant forest girl hamster house kangaroo keyboard lawn_mower lion "
-    "lizard lobster mountain mouse mushroom oak_tree orange orchid palm_tree pear pine_tree plate porcupine "
-    "possum rabbit raccoon ray road seal shrew skunk skyscraper snake spider squirrel streetcar sunflower tank "
-    "tiger train trout tulip turtle willow_tree wolf"
-)
-VAL = (
-    "beaver beetle butterfly camel cattle crab crocodile flatfish lamp maple_tree motorcycle otter sea shark "
-    "television tractor"
-)
-TEST = (
-    "baby bed bicycle chimpanzee fox leopard man pickup_truck plain poppy rocket rose snail sweet_pepper table "
-    "telephone wardrobe whale woman worm"
-)
-SPLITS = {"train": tuple(TRAIN.split()), "val": tuple(VAL.split()), "test": tuple(TEST.split())}
+SPLITS = read_splits(Path(__file__).with_suffix(".yaml").read_bytes(), NAME)
 CLASSES = tuple(sorted(name for names in SPLITS.values() for name in names))
 
 FOUND_AS = ("cifar-fs.zip", "cifar-fs", "cifar100", "cifar-100-python")
@@ -51,18 +35,17 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
     path = find_source(NAME, source, FOUND_AS, HELP)
     torchvisions = path.parent if path.name == "cifar-100-python" else path
     if (torchvisions / "cifar-100-python").is_dir():
-        return from_torchvision(torchvisions, cache=cache)
+        return from_torchvision(torchvisions, cache)
     files = Files(path)
     return cached(NAME, files.key(), lambda out: _from_files(files, out), cache)
 
 
-def from_torchvision(folder: Path | None = None, download: bool = False, cache: Path | None = None) -> ImageSet:
-    """CIFAR-FS from torchvision's CIFAR100 below `folder` (default: the cache folder); downloaded only if asked."""
+def from_torchvision(folder: Path, cache: Path | None = None) -> ImageSet:
+    """CIFAR-FS from torchvision's CIFAR100 below `folder`."""
     from sibcore.vision._torchvision import torchvision
 
-    folder = Path(folder or cache_folder(cache))
     try:
-        parts = [torchvision.datasets.CIFAR100(folder, train, download=download) for train in (True, False)]
+        parts = [torchvision.datasets.CIFAR100(folder, train) for train in (True, False)]
     except RuntimeError as error:
         raise MissingData(f"{NAME}: no whole CIFAR-100 of torchvision in {folder}; {HELP}") from error
     labels = [parts[0].classes[label] for part in parts for label in part.targets]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
-import io
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from sibcore.datasets import MODULES, cifar_fs, limits, mini_imagenet, module, pacs
+from sibcore.datasets import MODULES, limits, module
 from sibcore.datasets.base import cache_folder, find_source
 from sibcore.progress import meter
 
@@ -26,13 +25,15 @@ def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
 
     `accept_terms` says that the user accepts the terms of its owners, for a set that has such terms.
     """
-    data = module(name)
-    if name not in GETTERS:
+    data, folder = module(name), cache_folder(to)
+    if not hasattr(data, "FOUND_AS"):
         raise ValueError(f"there is nothing to download for {name}: {data.HELP}")
     if hasattr(data, "TERMS") and not accept_terms:
         raise ValueError(f"{name} is downloaded only for those who accept its terms: {data.TERMS}; {data.HELP}")
     try:
-        return GETTERS[name](cache_folder(to))
+        if hasattr(data, "URL"):
+            return fetch(data.URL, folder / f"{name}.zip", data.check_listing)
+        return _cifar100(folder)
     except OSError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -53,7 +54,7 @@ def _describe(name: str) -> tuple[str, str, str]:
         return name, about, f"not here: {data.HELP}"
 
 
-def _get_cifar_fs(folder: Path) -> Path:
+def _cifar100(folder: Path) -> Path:
     """CIFAR-100 as torchvision keeps it, whose checksums it uses; only the transfer is ours, to be resumable."""
     from sibcore.vision._torchvision import torchvision
 
@@ -65,24 +66,12 @@ def _get_cifar_fs(folder: Path) -> Path:
     return unpacked
 
 
-def _get_pacs(folder: Path) -> Path:
-    return fetch(pacs.URL, folder / "pacs.zip", pacs.check_listing)
-
-
-def _get_mini_imagenet(folder: Path) -> Path:
-    return fetch(mini_imagenet.URL, folder / "mini-imagenet.zip", mini_imagenet.check_listing)
-
-
-GETTERS = {cifar_fs.NAME: _get_cifar_fs, mini_imagenet.NAME: _get_mini_imagenet, pacs.NAME: _get_pacs}
-
-
 def check_md5(path: Path, md5: str) -> None:
-    with path.open("rb") as file:
-        digest = hashlib.md5(usedforsecurity=False)
-        while block := file.read(BLOCK):
-            digest.update(block)
-    if digest.hexdigest() != md5:
-        raise ValueError(f"{path} has md5 {digest.hexdigest()}, the published file has {md5}")
+    from sibcore.vision._torchvision import torchvision
+
+    found = torchvision.datasets.utils.calculate_md5(path)
+    if found != md5:
+        raise ValueError(f"{path} has md5 {found}, the published file has {md5}")
 
 
 def fetch(url: str, path: Path, check: Callable[[Path], None]) -> Path:
@@ -93,30 +82,21 @@ def fetch(url: str, path: Path, check: Callable[[Path], None]) -> Path:
     """
     by_hand = f"or fetch it by other means, save it as {path} and run the same command again"
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
     with FileLock(f"{path}.lock"):
-        if path.exists():
-            return _keep(path, check)
+        found = path if path.exists() else path.with_name(f"{path.name}.part")
         try:
-            _download(url, part)
+            if found != path:
+                _download(url, found)
+            check(found)
         except (OSError, http.client.HTTPException, TooSlow) as error:
             why = " ".join(str(error).split())  # on one line
             raise ConnectionError(f"could not fetch {url} ({why}); run the same command again, {by_hand}") from error
-        try:
-            check(part)
         except ValueError as error:
-            part.unlink()
+            if found == path:
+                raise ValueError(f"{error}; move it away and run the same command again") from error
+            found.unlink(missing_ok=True)
             raise ValueError(f"{url} did not give the published file ({error}); try once more, {by_hand}") from error
-        part.replace(path)
-    return path
-
-
-def _keep(path: Path, check: Callable[[Path], None]) -> Path:
-    try:
-        check(path)
-    except ValueError as error:
-        raise ValueError(f"{error}; move it away and run the same command again") from error
-    return path
+        return found.replace(path)
 
 
 def _download(url: str, part: Path) -> None:
@@ -177,37 +157,28 @@ class TooSlow(Exception):
     """A server sends so little that the download would never end."""
 
 
-class _Paced(io.RawIOBase):
+class _Paced(socket.SocketIO):
     """The bytes of a socket, headers and all, as long as they come at a fair pace.
 
     The timeout of the socket is no help against a server that sends a byte now and then: each lets it start anew.
     """
 
-    def __init__(self, raw: io.RawIOBase) -> None:
-        self._raw, self._since, self._count = raw, time.monotonic(), 0
-
-    def readable(self) -> bool:
-        return True
-
     def readinto(self, buffer: memoryview) -> int | None:
-        count = self._raw.readinto(buffer)
-        self._count += count or 0
-        passed = time.monotonic() - self._since
+        count = super().readinto(buffer)
+        self.count += count or 0
+        passed = time.monotonic() - self.since
         if count and passed > limits.PACE_SECONDS:
-            if self._count < limits.PACE * passed:
-                raise TooSlow(f"only {self._count} bytes came in {passed:.0f} seconds")
-            self._since, self._count = time.monotonic(), 0
+            if self.count < limits.PACE * passed:
+                raise TooSlow(f"only {self.count} bytes came in {passed:.0f} seconds")
+            self.since, self.count = time.monotonic(), 0
         return count
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
 
 
 class _Response(http.client.HTTPResponse):
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
-        self.fp = io.BufferedReader(_Paced(self.fp.detach()))
+        self.fp.raw.__class__ = _Paced  # the same socket, read in another way
+        self.fp.raw.since, self.fp.raw.count = time.monotonic(), 0
 
 
 class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):

@@ -24,8 +24,7 @@ import yaml
 from sibcore.datasets import limits
 from sibcore.datasets.archive import PICTURES, Files
 from sibcore.datasets.base import ImageSet, Index, few, find_source
-from sibcore.datasets.cache import cached
-from sibcore.datasets.pictures import decode
+from sibcore.datasets.pictures import decoded
 
 NAME = "folder"
 SPLITS = ("train", "val", "test")
@@ -40,8 +39,6 @@ def load(source: Path | None = None, cache: Path | None = None, splits: Path | N
     """The images of `<source>/<class>/<picture>`; `splits` is a file like splits.yaml that lies elsewhere."""
     if source is None:
         raise ValueError(f"{NAME}: {HELP}")
-    if size < 1:
-        raise ValueError(f"{NAME}: the image size must be at least 1 pixel, not {size}")
     files = Files(find_source(NAME, source, (), HELP))
     if splits is None:
         split_file = _find_split_file(files)
@@ -49,13 +46,10 @@ def load(source: Path | None = None, cache: Path | None = None, splits: Path | N
     else:
         top, classes = PurePosixPath(), read_splits(Path(splits).read_bytes(), str(splits))
     pictures = _pictures_by_class(files, top, classes)
-
-    def build(out: Path) -> Index:
-        decode(files, [name for names in pictures.values() for name in names], out, size)
-        labels = [label for label, names in enumerate(pictures.values()) for _ in names]
-        return Index(labels=labels, classes=list(pictures), splits=classes)
-
-    return cached(NAME, files.key(size, classes), build, cache)
+    labels = [label for label, names in enumerate(pictures.values()) for _ in names]
+    index = Index(labels, classes=list(pictures), splits=classes)
+    every = [name for names in pictures.values() for name in names]
+    return decoded(NAME, files, every, size, index, cache, size, classes)
 
 
 class _Plain(yaml.BaseLoader):

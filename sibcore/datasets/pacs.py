@@ -10,8 +10,7 @@ import numpy as np
 
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import ImageSet, Index, few, find_source
-from sibcore.datasets.cache import cached
-from sibcore.datasets.pictures import decode, decode_one
+from sibcore.datasets.pictures import decode_one, decoded
 
 NAME = "pacs"
 SIZE = 224
@@ -42,23 +41,13 @@ def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE
 
     All classes are in the one split "all"; `domain_rows("photo")` are the rows of a domain.
     """
-    if size < 1:
-        raise ValueError(f"{NAME}: the image size must be at least 1 pixel, not {size}")
     files = Files(find_source(NAME, source, FOUND_AS, HELP))
     pictures = find_pictures(files)
     _compare_with_published(files.path, pictures)
-
-    def build(out: Path) -> Index:
-        decode(files, list(pictures.values()), out, size)
-        return Index(
-            labels=[CLASSES.index(label) for _, label, _ in pictures],
-            classes=CLASSES,
-            splits={"all": CLASSES},
-            domains=[DOMAINS.index(domain) for domain, _, _ in pictures],
-            domain_names=DOMAINS,
-        )
-
-    return cached(NAME, files.key(size), build, cache)
+    labels = [CLASSES.index(label) for _, label, _ in pictures]
+    domains = [DOMAINS.index(domain) for domain, _, _ in pictures]
+    index = Index(labels, CLASSES, {"all": CLASSES}, domains, DOMAINS)
+    return decoded(NAME, files, list(pictures.values()), size, index, cache, size)
 
 
 def samples(source: Path | None = None, size: int = 96) -> dict[tuple[str, str], np.ndarray]:

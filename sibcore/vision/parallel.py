@@ -59,12 +59,6 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def wait() -> None:
-    """Until all processes are here."""
-    if dist.is_initialized():
-        dist.barrier()
-
-
 def mean(x: Tensor) -> Tensor:
     """The mean of every process's tensor, without gradients."""
     total = x.detach().clone()

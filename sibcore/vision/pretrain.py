@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,7 @@ from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
-from sibcore.files import momenta_of, resume, weights_of, write_tensors
+from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
@@ -64,13 +65,10 @@ class Recipe(Settings):
     scale: float = setting(10.0, above=0)
     episodes: int = setting(1000, least=1)
     seed: int = setting(0, least=0)
-    small: int = setting(
-        0, least=0
-    )  # pixels of the images in the first epochs, which is several times faster; 0: no such epochs
+    small: int = setting(0, least=0)  # pixels of the images in the first epochs, which is several times faster; 0: none
     small_epochs: int = setting(0, least=0)
-    precision: Literal["float32", "bfloat16"] = one_of(
-        "float32", "bfloat16"
-    )  # of convolutions on a CPU; on CUDA it is bfloat16 always
+    # of convolutions on a CPU; on CUDA it is bfloat16 always
+    precision: Literal["float32", "bfloat16"] = one_of("float32", "bfloat16")
 
     def size(self, epoch: int, full: int) -> int:
         """Pixels of the images in an epoch, of images of `full` pixels."""
@@ -117,21 +115,20 @@ def pretrain(
     if len(images) < recipe.batch:
         raise ValueError(f"{data.name} has {len(images)} training images, fewer than the batch of {recipe.batch}")
     if recipe.size(recipe.epochs - 1, images.shape[1]) != images.shape[1]:
-        raise ValueError(
-            f"small_epochs is {recipe.small_epochs}: the last of the {recipe.epochs} epochs is of full size"
-        )
+        raise ValueError(f"small_epochs is {recipe.small_epochs}: the last of {recipe.epochs} epochs is of full size")
     validation = Validation(data, recipe, device)
     model = make_model(data, recipe).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    about = resume(folder / CHECKPOINT, model, optimizer, describe(data, recipe), same=("recipe", "data"))
+    fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
+    fresh |= {"data": {data.name: data.sha256}, "epoch": 0, "history": [], "seconds": 0.0}
+    about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     trained = parallel.distributed(model)
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
         row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
-        size = recipe.size(about["epoch"], images.shape[1])
-        row["val"] = validation(model.f, size)
+        row["val"] = validation(model.f, recipe.size(about["epoch"], images.shape[1]))
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
@@ -139,9 +136,22 @@ def pretrain(
         if parallel.rank() == 0:
             if best_epoch(about["history"], recipe) == about["epoch"]:
                 save_network(folder / BACKBONE, model.f, about)
-            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta_of(model, optimizer), about)
+            momenta = {f"momentum.{n}": optimizer.state[p]["momentum_buffer"] for n, p in model.named_parameters()}
+            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta, about)
             report(progress_line(about, row, seconds, len(images)))
-        parallel.wait()
+    return about
+
+
+def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
+    """Put the checkpoint at `path` into model and optimizer and return its `about`; `fresh` if there is none."""
+    if not path.exists():
+        return fresh
+    tensors, about = read_tensors(path)
+    check_same(path, about, {name: fresh[name] for name in ("recipe", "data")})
+    put_weights(model, tensors)
+    for name, parameter in model.named_parameters():
+        momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
+        optimizer.state[parameter]["momentum_buffer"] = momentum
     return about
 
 
@@ -160,10 +170,7 @@ def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
         f = feature_network(recipe.backbone, data.images.shape[1], mean, std)
         channels = getattr(f.backbone, "channels", None)
         head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale, channels)
-    model = nn.Sequential()
-    model.add_module("f", f)
-    model.add_module("head", head)
-    return model
+    return nn.Sequential(OrderedDict(f=f, head=head))
 
 
 def train_epoch(
@@ -184,7 +191,7 @@ def train_epoch(
     for step in range(steps):
         rows = order[step * recipe.batch :][: recipe.batch][mine]
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
-        set_learning_rate(optimizer, one_cycle(epoch * steps + step, recipe.epochs * steps, recipe))
+        optimizer.param_groups[0]["lr"] = one_cycle(epoch * steps + step, recipe.epochs * steps, recipe)
         batch = augment(images[rows], drawn, padding, size)
         optimizer.zero_grad()
         with exact_convolutions():
@@ -210,11 +217,6 @@ def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
     return low + (recipe.peak_lr - low) * (1 + math.cos(math.pi * along)) / 2
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-
-
 class Validation:
     """Accuracy of the nearest class mean (cosine) on a fixed set of 5-way 1-shot tasks of validation classes."""
 
@@ -237,19 +239,6 @@ def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, 
         pixels = data.images[data.rows("train")].reshape(-1, 3)
         mean, std = pixels.mean(0, dtype=np.float64), pixels.std(0, dtype=np.float64)
     return tuple((mean / 255).tolist()), tuple((std / 255).tolist())
-
-
-def describe(data: ImageSet, recipe: Recipe) -> dict[str, Any]:
-    """What a new run knows about itself."""
-    return {
-        "backbone": recipe.backbone,
-        "image_size": data.images.shape[1],
-        "recipe": dataclasses.asdict(recipe),
-        "data": {data.name: data.sha256},
-        "epoch": 0,
-        "history": [],
-        "seconds": 0.0,
-    }
 
 
 def progress_line(about: dict[str, Any], row: dict[str, float], seconds: float, images: int) -> str:

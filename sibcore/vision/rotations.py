@@ -105,8 +105,7 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
 
 def hashes(data: ImageSet, network: nn.Module) -> dict[str, str]:
     """What the inputs are made of."""
-    weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
-    return {data.name: data.sha256, "network": features_hash(weights)}
+    return {data.name: data.sha256, "network": features_hash(network.state_dict())}
 
 
 @torch.inference_mode()

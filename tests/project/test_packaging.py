@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 
 import pytest
@@ -17,7 +18,8 @@ from sibrepro import paths
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; newer versions check the same files")
 
 ROOT = paths.PACKAGE.parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
 LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
 PINS = [Requirement(line) for line in LINES if line]
@@ -57,6 +59,13 @@ def test_the_conda_environment_installs_the_lock_and_the_package_on_a_supported_
     assert SpecifierSet(PROJECT["requires-python"]).contains(python.removeprefix("python="))
     assert pip["pip"] == ["-r requirements.txt", "-e ."]
     assert environment["name"] == PROJECT["name"]
+
+
+def test_the_splits_of_the_image_sets_are_installed_with_them():
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["sibcore.datasets"]
+    beside = {path.name for path in (ROOT / "sibcore/datasets").iterdir() if path.suffix not in (".py", "")}
+    assert beside == {"cifar_fs.yaml", "mini_imagenet.yaml"}
+    assert all(any(fnmatch.fnmatch(name, pattern) for pattern in patterns) for name in beside)
 
 
 def test_citation_and_changelog_name_the_version():

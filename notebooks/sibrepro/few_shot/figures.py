@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
 from sibrepro import paper
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.plan import gain, queries, sib_score
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import right
@@ -57,7 +58,7 @@ def one_episode(dataset: str = "cifar-fs", shots: int = 1) -> Figure:
     try:
         data = datasets.load(dataset)
     except FileNotFoundError:
-        data = datasets.load("glyphs", per_class=32)
+        data = glyph_set(per_class=32)
     labels = torch.from_numpy(data.split_labels("test"))
     tasks = EpisodeSampler(labels, 5, shots, 15, seed=0).sample(0, 1)
     return episode(data, data.rows("test"), tasks, data.splits["test"])

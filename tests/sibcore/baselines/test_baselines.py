@@ -105,6 +105,8 @@ def test_impossible_hyper_parameters_are_refused_by_name(cls):
         cls(3, **{number: -1})
     with pytest.raises(ValueError, match="ways = 1"):
         cls(1)
+    with pytest.raises(TypeError, match=f"has no sclae: expected .*{number}"):
+        cls(3, sclae=1.0)
 
 
 def test_tuning_returns_the_point_of_the_grid_with_the_best_accuracy():

@@ -402,8 +402,7 @@ def test_what_cannot_be_downloaded_says_how_to_get_it(capsys):
     for name, message in {
         "mini-imagenet": "image-net.org",
         "folder": "splits.yaml",
-        "glyphs": "no file to get",
-        "omniglot": "cifar-fs, folder, glyphs, mini-imagenet, pacs",
+        "omniglot": "cifar-fs, folder, mini-imagenet, pacs",
     }.items():
         assert main(["data", "get", name]) == 2
         assert message in capsys.readouterr().err

@@ -7,6 +7,7 @@ import safetensors.torch
 import torch
 from tiny_images import tiny_set
 
+from sibcore.files import write_tensors
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import split_tensors
 from sibcore.vision.pretrain import (
@@ -19,6 +20,7 @@ from sibcore.vision.pretrain import (
     make_model,
     one_cycle,
     pretrain,
+    resume,
 )
 
 CPU = torch.device("cpu")
@@ -49,6 +51,30 @@ def test_an_interrupted_run_that_goes_on_ends_in_the_same_bits(tmp_path):
         expected, found = tensors(tmp_path / "whole", name), tensors(tmp_path / "parts", name)
         assert expected.keys() == found.keys()
         assert all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+def test_a_resumed_training_takes_the_same_next_step(tmp_path):
+    x, fresh = torch.randn(4, 3), {"recipe": 1, "data": 2, "epoch": 0}
+    models = [torch.nn.Linear(3, 2) for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True) for model in models]
+
+    def step(number):
+        optimizers[number].zero_grad()
+        models[number](x).square().sum().backward()
+        optimizers[number].step()
+
+    step(0)
+    step(0)
+    state = {f"model.{name}": tensor for name, tensor in models[0].state_dict().items()}
+    for name, parameter in models[0].named_parameters():
+        state[f"momentum.{name}"] = optimizers[0].state[parameter]["momentum_buffer"]
+    assert resume(tmp_path / CHECKPOINT, models[1], optimizers[1], fresh) is fresh, "there is none yet"
+    write_tensors(tmp_path / CHECKPOINT, state, fresh | {"epoch": 2})
+    assert resume(tmp_path / CHECKPOINT, models[1], optimizers[1], fresh)["epoch"] == 2
+    for number in (0, 1):
+        step(number)
+    assert torch.equal(models[0].weight, models[1].weight)
+    assert torch.equal(models[0].bias, models[1].bias)
 
 
 def test_small_images_first_then_the_full_size(tmp_path):

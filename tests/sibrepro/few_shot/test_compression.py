@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tiny_images import untrained_network
 
-from sibcore import datasets
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.compression import compression
 from sibrepro.few_shot.experiment import few_shot
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FewShot
 
 
@@ -21,7 +21,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SIB_HOME", str(folder))
-        glyphs = datasets.load("glyphs", per_class=16)
+        glyphs = glyph_set(per_class=16)
         shipped.make(glyphs, untrained_network(folder / "network.safetensors", glyphs.images.shape[1]))
     return folder
 
@@ -30,7 +30,7 @@ def home(tmp_path_factory):
 def world(home, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(home / "cache"))
     monkeypatch.setenv("SIB_HOME", str(home))
-    glyphs, network = datasets.load("glyphs", per_class=16), home / "network.safetensors"
+    glyphs, network = glyph_set(per_class=16), home / "network.safetensors"
     p = FewShot(dataset="glyphs", features="shipped", K=1, queries=5, steps=5, val_episodes=10, test_episodes=60)
     return p, glyphs, network
 

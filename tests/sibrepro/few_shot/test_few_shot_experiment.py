@@ -17,6 +17,7 @@ from sibrepro import __main__
 from sibrepro.facts import local, publish
 from sibrepro.few_shot import experiment
 from sibrepro.few_shot.experiment import few_shot, trained_sib
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FEW_SHOT, FewShot
 
 SMALL = FewShot(dataset="glyphs", K=1, queries=5, steps=30, val_episodes=20, test_episodes=40)
@@ -24,7 +25,7 @@ SMALL = FewShot(dataset="glyphs", K=1, queries=5, steps=30, val_episodes=20, tes
 
 @pytest.fixture(scope="module")
 def glyphs():
-    return datasets.load("glyphs", per_class=16)
+    return glyph_set(per_class=16)
 
 
 @pytest.fixture(scope="module")

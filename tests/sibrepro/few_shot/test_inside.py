@@ -9,12 +9,12 @@ import torch
 from tiny_images import untrained_network
 from torch.nn import functional as F
 
-from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
 from sibcore.vision.features import Features
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.inside import BEYOND, BINS, inside, look
 from sibrepro.few_shot.settings import FewShot
 
@@ -81,7 +81,7 @@ def test_more_steps_with_the_same_parameters(world):
 
 def test_a_trained_sib_is_looked_into_on_its_test_tasks(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
-    glyphs = datasets.load("glyphs", per_class=16)
+    glyphs = glyph_set(per_class=16)
     shipped.make(glyphs, untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1]))
     p = FewShot(dataset="glyphs", features="shipped", K=2, queries=5, steps=5, val_episodes=10, test_episodes=40)
     trained = few_shot(p)

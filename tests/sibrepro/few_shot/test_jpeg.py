@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tiny_images import untrained_network
 
-from sibcore import datasets
 from sibrepro.few_shot.experiment import few_shot
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.jpeg import as_jpeg, jpeg
 from sibrepro.few_shot.settings import FewShot
 
@@ -23,7 +23,7 @@ def test_jpeg_changes_a_picture_a_little_and_the_more_the_lower_its_quality():
 
 def test_the_original_version_gives_the_numbers_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    glyphs = datasets.load("glyphs", per_class=16)
+    glyphs = glyph_set(per_class=16)
     network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     p = FewShot(dataset="glyphs", K=1, queries=5, steps=5, val_episodes=10, test_episodes=40)
     trained = few_shot(p, glyphs, network)

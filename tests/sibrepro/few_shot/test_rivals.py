@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from tiny_images import untrained_network
 
-from sibcore import datasets
 from sibcore.baselines import BASELINES
 from sibcore.evaluate import evaluate
 from sibrepro.few_shot.experiment import few_shot, source, tasks
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.rivals import rival
 from sibrepro.few_shot.settings import FewShot, Rival
 
 
 def test_a_rival_is_scored_on_the_tasks_of_the_few_shot_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    glyphs = datasets.load("glyphs", per_class=32)
+    glyphs = glyph_set(per_class=32)
     network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
     same = {"dataset": "glyphs", "queries": 5, "val_episodes": 15, "test_episodes": 30}
     record = rival(Rival(method="soft-k-means", **same), data=glyphs, network=network)

@@ -10,10 +10,10 @@ import torch
 from few_shot_tasks import stop_in_step
 from tiny_images import untrained_network
 
-from sibcore import datasets
 from sibrepro.facts.ids import as_dict
 from sibrepro.few_shot import experiment
 from sibrepro.few_shot.experiment import blocks, few_shot, together, trained_sib
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FewShot
 
 SMALL = FewShot(dataset="glyphs", queries=5, steps=25, val_episodes=20, test_episodes=40)
@@ -55,7 +55,7 @@ def cache(tmp_path_factory):
 def world(cache, monkeypatch):
     """Images and a network."""
     monkeypatch.setenv("SIB_CACHE", str(cache))
-    glyphs = datasets.load("glyphs", per_class=16)
+    glyphs = glyph_set(per_class=16)
     return glyphs, untrained_network(cache / "network.safetensors", glyphs.images.shape[1])
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from tiny_images import untrained_network
 
-from sibcore import datasets
 from sibcore.sib import SIB
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot, tasks, trained_sib
+from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FewShot
 from sibrepro.few_shot.unbalanced import AveragedOrders, random_orders, unbalanced
 
@@ -64,7 +64,7 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SIB_HOME", str(folder))
-        glyphs = datasets.load("glyphs", per_class=32)
+        glyphs = glyph_set(per_class=32)
         shipped.make(glyphs, untrained_network(folder / "network.safetensors", glyphs.images.shape[1]))
     return folder
 
