@@ -6,20 +6,14 @@ import base64
 import html
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import matplotlib as mpl
 import seaborn as sns
 from IPython.display import HTML
+from matplotlib.figure import Figure
 
 from sibcore.files import write_atomically
 from sibrepro import paths
-from sibrepro.facts import manifest
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from sibrepro.facts import Record
+from sibrepro.facts import Record, manifest
 
 # Okabe and Ito's palette, in seaborn's order: told apart with any common colour vision.
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, PINK, GREY, YELLOW, SKY = sns.color_palette("colorblind").as_hex()
@@ -27,19 +21,17 @@ BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, PINK, GREY, YELLOW, SKY = sns.color_pal
 
 def style() -> None:
     """One look for all figures; call it once at the top of a notebook."""
-    sns.set_theme(context="notebook", style="ticks", palette="colorblind")
-    mpl.rcParams.update(
-        {
-            "figure.dpi": 100,
-            "savefig.dpi": 160,
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "legend.frameon": False,
-            "mathtext.fontset": "cm",
-            "figure.constrained_layout.use": True,
-            "svg.hashsalt": "sibcore",  # the same figure gives the same bytes
-        }
-    )
+    look = {
+        "figure.dpi": 100,
+        "savefig.dpi": 160,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "legend.frameon": False,
+        "mathtext.fontset": "cm",
+        "figure.constrained_layout.use": True,
+        "svg.hashsalt": "sibcore",  # the same figure gives the same bytes
+    }
+    sns.set_theme(context="notebook", style="ticks", palette="colorblind", rc=look)
 
 
 def save(figure: Figure, name: str, *records: Record) -> list[Path]:

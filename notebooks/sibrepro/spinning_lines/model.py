@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -24,6 +25,7 @@ from sibcore.progress import steps
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.theory.bayes import kl_gaussian
 
+T = TypeVar("T", Tensor, np.ndarray)
 Weights = dict[str, Tensor]
 Reading = Literal["sum", "mean", "sum_of_squares"]
 
@@ -97,14 +99,22 @@ def posterior_mean(p: SpinningLines, x: Tensor) -> Tensor:
 
 
 def init_sib(p: SpinningLines) -> Weights:
-    """lambda [S], psi [S, 2] = (mean, log standard deviation) of p_psi, and the layers of xi."""
+    """lambda [S], psi [S, 2] = (mean, log standard deviation) of p_psi, and xi [S, number], its weights in a row."""
     zeros = torch.zeros(p.seeds, 2, dtype=torch.float64)
-    return {"lambda": zeros[:, 0], "psi": zeros, **_layers(_init_mlp(p, stream=2), p.width)}
+    return {"lambda": zeros[:, 0], "psi": zeros, "xi": _init_mlp(p, stream=2)}
 
 
-def xi(weights: Weights, y: Tensor) -> Tensor:
-    """The synthetic gradient network, a three-layer MLP applied to every prediction; y [C, ...] -> [C, ...]."""
-    return _mlp(weights, y.reshape(len(y), 1, -1)).view_as(y)
+def mlp(row: Tensor, x: Tensor) -> Tensor:
+    """Linear, ReLU, Linear, ReLU, Linear on every number of x [C, ...], with each configuration's own row of weights.
+
+    A row [C, width² + 4 width + 1] holds matrix and bias of each layer, one after the other.
+    """
+    width = math.isqrt(row.shape[-1] + 3) - 2
+    sizes = [width, width, width * width, width, width, 1]
+    w1, b1, w2, b2, w3, b3 = (part[..., None] for part in row.split(sizes, dim=-1))
+    hidden = torch.relu(torch.addcmul(b1, w1, x.reshape(len(x), 1, -1)))
+    hidden = torch.relu(torch.baddbmm(b2, w2.view(-1, width, width), hidden))
+    return torch.baddbmm(b3, w3.mT, hidden).view_as(x)
 
 
 def trajectory(weights: Weights, x: Tensor, K: int, eta: float) -> list[Tensor]:
@@ -115,120 +125,91 @@ def trajectory(weights: Weights, x: Tensor, K: int, eta: float) -> list[Tensor]:
     thetas = [weights["lambda"][:, None].expand(x.shape[:2])]
     for _ in range(K):
         theta = thetas[-1]
-        thetas.append(theta - eta * (x * xi(weights, theta[..., None] * x)).sum(-1))
+        thetas.append(theta - eta * (x * mlp(weights["xi"], theta[..., None] * x)).sum(-1))
     return thetas
 
 
-def negative_elbo(p: SpinningLines, weight: Tensor, theta: Tensor, psi: Tensor, x: Tensor, w: Tensor) -> Tensor:
-    """The objective (avi) of each task, [C, tasks], without the likelihood's normalising constant.
+def measures(p: SpinningLines, weight: T, theta: T, psi: tuple[T, T], v: T, S: T, squared_error: T) -> dict[str, T]:
+    """The four curves of Figure 3 (left) and the objective (avi), for each task; all of them tensors, or numpy arrays.
 
-    With q = N(theta, sigma_w^2), E_q (y_i - w' x_i)^2 = x_i^2 ((w - theta)^2 + sigma_w^2): no sampling is needed.
-    `weight` [C, 1] is the reading, one of `likelihood_weights`.
+    A task has the posterior mean v, S = sum_i x_i^2 and the squared error (w - theta)^2, and psi is mean and standard
+    deviation of p_psi. With q = N(theta, sigma_w^2), E_q (y_i - w' x_i)^2 = x_i^2 ((w - theta)^2 + sigma_w^2): no
+    sampling is needed. The objective is without the likelihood's normalising constant; its `weight` is the reading,
+    one of `likelihood_weights`.
     """
-    squares = x.square().sum(-1) * ((w - theta).square() + p.sigma_w**2)
-    return 0.5 * weight * squares + kl_gaussian(theta, p.sigma_w, psi[:, :1], psi[:, 1:].exp())
-
-
-def evaluate(p: SpinningLines, weight: Tensor, theta: Tensor, psi: Tensor, x: Tensor, w: Tensor) -> dict[str, Tensor]:
-    """The four curves of Figure 3 (left) and the objective, each [C], averaged over the tasks."""
-    mean, std = psi[:, 0], psi[:, 1].exp()
+    information = kl_gaussian(theta, p.sigma_w, *psi)
     return {
-        "mse": ((w - theta).square() * x.square().mean(-1)).mean(-1),
-        "kl_posterior": kl_gaussian(theta, p.sigma_w, posterior_mean(p, x), p.sigma_w).mean(-1),
-        "kl_prior": kl_gaussian(mean, std, *p.prior),
-        "information": kl_gaussian(theta, p.sigma_w, mean[:, None], std[:, None]).mean(-1),
-        "objective": negative_elbo(p, weight, theta, psi, x, w).mean(-1),
+        "mse": S / p.n * squared_error,
+        "kl_posterior": kl_gaussian(theta, p.sigma_w, v, p.sigma_w),
+        "kl_prior": kl_gaussian(*psi, *p.prior),
+        "information": information,
+        "objective": 0.5 * weight * S * (squared_error + p.sigma_w**2) + information,
     }
 
 
-def train_sib(p: SpinningLines) -> tuple[Weights, dict[str, Tensor]]:
-    """Algorithm 1 for every reading and seed at once: weights [C, ...] and test curves [epochs + 1, C].
+def sib_experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Algorithm 1 for every reading and seed at once; those of one seed share tasks, initial values and order.
 
-    The readings of one seed share tasks, initial values and order; C runs over seeds within readings.
+    Arrays are test curves [R, epochs + 1, S] and, on the test tasks, theta^0 ... theta^{K+1} [R, K + 2, S, tasks]; R
+    readings in the order of `likelihood_weights`. The trajectories go one step further than was trained, as the paper's
+    middle panel does (k = 0..4 at K = 3).
     """
     readings = likelihood_weights(p)
-    weight = _on_device(torch.tensor(list(readings.values()), dtype=torch.float64).repeat_interleave(p.seeds)[:, None])
-    x, w, test_x, test_w = (_each(t, len(readings)) for s in (0, 1) for t in sample_tasks(p, stream=s))
-    weights = {name: _each(value, len(readings)).requires_grad_() for name, value in init_sib(p).items()}
+    weight = _on_device(torch.tensor(list(readings.values())).repeat_interleave(p.seeds)[:, None])
+    x, w, test_x, test_w = (_on_device(t, len(readings)) for s in (0, 1) for t in sample_tasks(p, stream=s))
+    weights = {name: _on_device(value, len(readings)).requires_grad_() for name, value in init_sib(p).items()}
+
+    def measured(theta: Tensor, x: Tensor, w: Tensor) -> dict[str, Tensor]:
+        psi = weights["psi"][:, :1], weights["psi"][:, 1:].exp()
+        tasks = posterior_mean(p, x), x.square().sum(-1), (w - theta).square()
+        return {name: values.mean(-1) for name, values in measures(p, weight, theta, psi, *tasks).items()}
 
     def loss(x: Tensor, w: Tensor) -> Tensor:
-        theta = trajectory(weights, x, p.K, p.eta)[-1]
-        return negative_elbo(p, weight, theta, weights["psi"], x, w).mean(-1).sum()
+        return measured(trajectory(weights, x, p.K, p.eta)[-1], x, w)["objective"].sum()
 
     def curves() -> dict[str, Tensor]:
         parts = test_x.split(24, dim=1)  # small enough for the processor's cache
         theta = torch.cat([trajectory(weights, part, p.K, p.eta)[-1] for part in parts], dim=1)
-        return evaluate(p, weight, theta, weights["psi"], test_x, test_w)
+        return measured(theta, test_x, test_w)
 
-    return weights, _fit(p, weights, x, w, loss, curves, f"SIB n={p.n} K={p.K}")
-
-
-def sib_experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """One run: test curves [R, epochs + 1, S] and, on the test tasks, theta^0 ... theta^{K+1} [R, K + 2, S, tasks].
-
-    R readings in the order of `likelihood_weights`. The trajectories go one step further than was trained, as the
-    paper's middle panel does (k = 0..4 at K = 3).
-    """
-    weights, curves = train_sib(p)
-    readings = list(likelihood_weights(p))
-    x, w = sample_tasks(p, stream=1)
-    with torch.no_grad():
-        theta = torch.stack(trajectory(weights, _each(x, len(readings)), p.K + 1, p.eta))
-    by_reading = {name: value.unflatten(1, (-1, p.seeds)).movedim(1, 0) for name, value in curves.items()}
-    arrays = by_reading | {
-        "theta": theta.unflatten(1, (-1, p.seeds)).movedim(1, 0),
-        "psi": weights["psi"].unflatten(0, (-1, p.seeds)),
-        "w": w,
-        "posterior_mean": posterior_mean(p, x),
-        "sum_of_x_squared": x.square().sum(-1),
-    }
+    by_epoch = _fit(p, weights.values(), (x, w), loss, curves, f"SIB n={p.n} K={p.K}")
+    by_epoch["theta"] = torch.stack(trajectory(weights, test_x, p.K + 1, p.eta))
+    arrays = _to_numpy({name: value.unflatten(1, (-1, p.seeds)).movedim(1, 0) for name, value in by_epoch.items()})
     metrics = {}
     for i, reading in enumerate(readings):
-        metrics |= {f"{reading}/{name}": v for name, v in _final({k: c[i] for k, c in by_reading.items()}).items()}
-    return metrics, _to_numpy(arrays)
-
-
-def init_bnn(p: SpinningLines) -> Weights:
-    """A Gaussian over the weights of a network x -> y: means as in a plain network, and log standard deviations."""
-    mean = _init_mlp(p, stream=3)
-    return {"mean": mean, "log_std": torch.full_like(mean, -3.0)}
-
-
-def bnn_predict(p: SpinningLines, weights: Weights, x: Tensor, eps: Tensor) -> Tensor:
-    """y [S, ...] under one draw of the weights; eps [S, number of weights] is standard normal."""
-    drawn = _layers(weights["mean"] + weights["log_std"].exp() * eps, p.width)
-    return _mlp(drawn, x.reshape(len(x), 1, -1)).view_as(x)
-
-
-def bnn_mean(p: SpinningLines, weights: Weights, x: Tensor, draws: int = 8) -> Tensor:
-    """The posterior predictive mean, over the same `draws` of the weights at every call."""
-    return torch.stack([bnn_predict(p, weights, x, eps) for eps in _noise(p, draws, stream=5)]).mean(0)
-
-
-def train_bnn(p: SpinningLines) -> tuple[Weights, dict[str, Tensor]]:
-    """The baseline: one Bayesian network for the pooled tasks (Bayes by backprop), with SIB's budget; summed loss."""
-    x, w, test_x, test_w = (_on_device(t) for s in (0, 1) for t in sample_tasks(p, stream=s))
-    weights = {name: _on_device(value).requires_grad_() for name, value in init_bnn(p).items()}
-    eps = iter(_noise(p, p.epochs * math.ceil(p.tasks / p.batch), stream=4))
-
-    def loss(x: Tensor, w: Tensor) -> Tensor:
-        error = w[..., None] * x - bnn_predict(p, weights, x, next(eps))
-        kl = kl_gaussian(weights["mean"], weights["log_std"].exp(), 0.0, 1.0).sum()
-        return 0.5 * error.square().sum(-1).mean(-1).sum() + kl / p.tasks  # all tasks share one KL to the prior N(0, 1)
-
-    def curves() -> dict[str, Tensor]:
-        return {"mse": (test_w[..., None] * test_x - bnn_mean(p, weights, test_x)).square().mean((-1, -2))}
-
-    return weights, _fit(p, weights, x, w, loss, curves, f"BNN n={p.n}")
+        last = _final({name: arrays[name][i] for name in arrays if name != "theta"})
+        metrics |= {f"{reading}/{name}": value for name, value in last.items()}
+    x, w = sample_tasks(p, stream=1)
+    told = {"w": w, "posterior_mean": posterior_mean(p, x), "sum_of_x_squared": x.square().sum(-1)}
+    return metrics, arrays | _to_numpy(told | {"psi": weights["psi"].unflatten(0, (-1, p.seeds))})
 
 
 def bnn_experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-    """One run: the test error [epochs + 1, S] and the predicted y [S, 61] on a grid of x [S, 61]."""
-    weights, curves = train_bnn(p)
+    """The baseline: one Bayesian network for the pooled tasks (Bayes by backprop), with SIB's budget; summed loss.
+
+    Arrays are the test error [epochs + 1, S] and the predicted y [S, 61] on a grid of x [S, 61].
+    """
+    x, w, test_x, test_w = (_on_device(t) for s in (0, 1) for t in sample_tasks(p, stream=s))
+    # a Gaussian over the weights of a network x -> y, with means as in a plain network
+    mean = _on_device(_init_mlp(p, stream=3)).requires_grad_()
+    log_std = torch.full_like(mean, -3.0, requires_grad=True)
+    eps = iter(_noise(p, p.epochs * math.ceil(p.tasks / p.batch), stream=4))
+
+    def loss(x: Tensor, w: Tensor) -> Tensor:
+        error = w[..., None] * x - mlp(mean + log_std.exp() * next(eps), x)
+        kl = kl_gaussian(mean, log_std.exp(), 0.0, 1.0).sum()
+        return 0.5 * error.square().sum(-1).mean(-1).sum() + kl / p.tasks  # all tasks share one KL to the prior N(0, 1)
+
+    def predictive_mean(x: Tensor) -> Tensor:
+        return torch.stack([mlp(mean + log_std.exp() * eps, x) for eps in _noise(p, 8, stream=5)]).mean(0)
+
+    def curves() -> dict[str, Tensor]:
+        return {"mse": (test_w[..., None] * test_x - predictive_mean(test_x)).square().mean((-1, -2))}
+
+    arrays = _fit(p, (mean, log_std), (x, w), loss, curves, f"BNN n={p.n}")
+    metrics = _final(_to_numpy(arrays))
     grid = _on_device(torch.linspace(p.mu - 3 * p.sigma, p.mu + 3 * p.sigma, 61).expand(p.seeds, 61))
-    with torch.no_grad():
-        line = bnn_mean(p, weights, grid)
-    return _final(curves), _to_numpy({**curves, "grid": grid, "line": line})
+    return metrics, _to_numpy(arrays | {"grid": grid, "line": predictive_mean(grid)})
 
 
 def bnn_floor(p: SpinningLines) -> float:
@@ -240,69 +221,42 @@ def bnn_floor(p: SpinningLines) -> float:
 
 
 def _fit(
-    p: SpinningLines,
-    weights: Weights,
-    x: Tensor,
-    w: Tensor,
-    loss: Callable[[Tensor, Tensor], Tensor],
-    curves: Callable[[], dict[str, Tensor]],
-    what: str,
+    p: SpinningLines, weights: Iterable[Tensor], tasks: Sequence[Tensor], loss: Callable, curves: Callable, what: str
 ) -> dict[str, Tensor]:
-    """Adam for `epochs` passes. The loss sums over configurations, so each one's weights see their own gradient."""
-    optimizer = torch.optim.Adam(weights.values(), lr=p.lr, fused=x.device.type != "mps")
+    """Adam for `epochs` passes over `tasks` (x, w); what `curves()` finds before the first and after each.
+
+    The loss sums over configurations, so each one's weights see their own gradient.
+    """
+    device = tasks[0].device
+    optimizer = torch.optim.Adam(weights, lr=p.lr, fused=device.type != "mps")
     orders = _generators(p, stream=6)
-
-    def measure() -> dict[str, Tensor]:
-        with torch.no_grad():
-            return curves()
-
-    history = [measure()]
+    each = torch.arange(len(tasks[0]), device=device)[:, None]
+    curves = torch.no_grad()(curves)
+    history = [curves()]
     with threads(1):
         for _ in steps(p.epochs, what, unit="epoch"):
             order = torch.stack([torch.randperm(p.tasks, generator=g) for g in orders])
-            order = order.repeat(len(x) // p.seeds, 1).to(x.device)
-            for batch in zip(*(_shuffled(t, order).split(p.batch, dim=1) for t in (x, w)), strict=True):
+            order = order.repeat(len(each) // p.seeds, 1).to(device)
+            for batch in zip(*(values[each, order].split(p.batch, dim=1) for values in tasks), strict=True):
                 optimizer.zero_grad()
                 loss(*batch).backward()
                 optimizer.step()
-            history.append(measure())
+            history.append(curves())
     return {name: torch.stack([epoch[name] for epoch in history]) for name in history[0]}
 
 
-def _mlp(weights: Weights, x: Tensor) -> Tensor:
-    """Linear, ReLU, Linear, ReLU, Linear with each configuration's own weights; x [C, 1, N] -> [C, 1, N]."""
-    hidden = torch.relu(torch.addcmul(weights["b1"], weights["w1"], x))
-    hidden = torch.relu(torch.baddbmm(weights["b2"], weights["w2"], hidden))
-    return torch.baddbmm(weights["b3"], weights["w3"], hidden)
-
-
-def _shapes(width: int) -> dict[str, tuple[int, int]]:
-    shapes = {}
-    for i, (inputs, outputs) in enumerate([(1, width), (width, width), (width, 1)], start=1):
-        shapes |= {f"w{i}": (outputs, inputs), f"b{i}": (outputs, 1)}
-    return shapes
-
-
 def _init_mlp(p: SpinningLines, stream: int) -> Tensor:
-    """All weights in a row, [S, number]: uniform within 1/sqrt(inputs), torch's usual, but from our own generators."""
-    shapes = _shapes(p.width)
-    bounds = [1 / math.sqrt(shapes[f"w{name[1]}"][1]) for name in shapes]
-    bound = torch.cat([torch.full((a * b,), v) for (a, b), v in zip(shapes.values(), bounds, strict=True)])
+    """Rows of weights [S, number]: uniform within 1/sqrt(inputs), torch's usual, but from our own generators."""
+    bound = torch.full((p.width**2 + 4 * p.width + 1,), 1 / math.sqrt(p.width))
+    bound[: 2 * p.width] = 1  # the first layer has one input
     uniform = [torch.rand(len(bound), generator=g, dtype=torch.float64) for g in _generators(p, stream)]
     return (2 * torch.stack(uniform) - 1) * bound
 
 
-def _layers(row: Tensor, width: int) -> Weights:
-    """A row of weights [S, number] cut into the layers' matrices and biases."""
-    shapes = _shapes(width)
-    parts = row.split([a * b for a, b in shapes.values()], dim=-1)
-    return {name: part.unflatten(-1, shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-
-
 def _noise(p: SpinningLines, draws: int, stream: int) -> Tensor:
     """Standard normal noise for the BNN's weights, [draws, S, number of weights]."""
-    number = sum(a * b for a, b in _shapes(p.width).values())
-    drawn = [torch.randn(draws, number, generator=g, dtype=torch.float64) for g in _generators(p, stream)]
+    shape = (draws, p.width**2 + 4 * p.width + 1)
+    drawn = [torch.randn(shape, generator=g, dtype=torch.float64) for g in _generators(p, stream)]
     return _on_device(torch.stack(drawn, 1))
 
 
@@ -311,27 +265,15 @@ def _generators(p: SpinningLines, stream: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed(1_000_003 * stream + s) for s in range(p.seed, p.seed + p.seeds)]
 
 
-def _shuffled(values: Tensor, order: Tensor) -> Tensor:
-    """Each configuration's tasks in its own order [C, tasks]."""
-    return values[torch.arange(len(values), device=values.device)[:, None], order]
+def _on_device(tensor: Tensor, readings: int = 1) -> Tensor:
+    """[S, ...] -> [readings * S, ...] on the device, always a copy."""
+    return tensor.repeat(readings, *[1] * (tensor.dim() - 1)).to(pick_device(), torch.float32)
 
 
-def _on_device(tensor: Tensor) -> Tensor:
-    return tensor.to(pick_device(), torch.float32, copy=True)
-
-
-def _each(tensor: Tensor, readings: int) -> Tensor:
-    """[S, ...] -> [readings * S, ...] on the device."""
-    return _on_device(tensor.repeat(readings, *[1] * (tensor.dim() - 1)))
-
-
-def _final(curves: dict[str, Tensor]) -> dict[str, float]:
+def _final(curves: dict[str, np.ndarray]) -> dict[str, float]:
     """After the last epoch: the mean over seeds and the half-width of its 95 % interval (not for a single seed)."""
-    last = {name: value[-1] for name, value in curves.items()}
-    metrics = {name: float(value.mean()) for name, value in last.items()}
-    if len(next(iter(last.values()))) > 1:
-        metrics |= {f"{name}_ci95": float(1.96 * v.std() / math.sqrt(len(v))) for name, v in last.items()}
-    return metrics
+    last = pd.DataFrame({name: value[-1] for name, value in curves.items()})
+    return pd.concat([last.mean(), (1.96 * last.sem()).add_suffix("_ci95").dropna()]).to_dict()
 
 
 def _to_numpy(arrays: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -14,18 +14,8 @@ OPTIMUM = Experiment("spinning_lines_optimum", SpinningLines, oldest=_OLDEST, to
 
 PAPER = SpinningLines()  # the paper's settings
 # One thing changed at a time, four seeds each.
-OTHERS = [
-    dataclasses.replace(PAPER, seeds=4, **change)
-    for change in (
-        {"n": 128},
-        {"K": 1},
-        {"K": 5},
-        {"sigma": 2.0},
-        {"sigma": 3.0},
-        {"sigma_w": 0.3},
-        {"epochs": 600},
-    )
-]
+_CHANGES = [("n", 128), ("K", 1), ("K", 5), ("sigma", 2.0), ("sigma", 3.0), ("sigma_w", 0.3), ("epochs", 600)]
+OTHERS = [dataclasses.replace(PAPER, seeds=4, **{name: value}) for name, value in _CHANGES]
 
 
 def published() -> list[Record]:

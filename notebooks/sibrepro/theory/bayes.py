@@ -1,4 +1,4 @@
-"""KL divergences, and the conjugate Gaussian multi-task model in which evidence, posterior and ELBO have closed forms.
+"""Gaussians: a multi-task model in which evidence, posterior and ELBO have closed forms, and eq. (sib) written out.
 
     w_t ~ p_psi(w) = N(m, S),    y_t = X_t w_t + noise,  noise ~ N(0, v I),    t = 1..N
 
@@ -8,39 +8,29 @@ Everything is computed in the precision and on the device of the caller's tensor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-LOG_2PI = math.log(2 * math.pi)
+Function = Callable[[Tensor], Tensor]
+Noise = tuple[Tensor, Tensor]  # points eps [S, k, d] and weights [S] that stand for p(eps)
+Reduction = Literal["mean", "sum"]  # the printed 1/n, or the plain sum of the paper's toy
 
 
 def kl_gaussian(mean_q: Tensor | float, std_q: Tensor | float, mean_p: Tensor | float, std_p: Tensor | float) -> Tensor:
-    """KL(N(mean_q, std_q²) ‖ N(mean_p, std_p²)), elementwise: sum over the last axis for diagonal Gaussians."""
-    # plain numbers in double precision: as float32, torch's default, they would spoil a float64 result
-    given = (mean_q, std_q, mean_p, std_p)
-    mean_q, std_q, mean_p, std_p = (v if isinstance(v, Tensor) else torch.tensor(v, dtype=torch.float64) for v in given)
+    """KL(N(mean_q, std_q²) ‖ N(mean_p, std_p²)), elementwise: sum over the last axis for diagonal Gaussians.
+
+    Means may be numpy arrays too.
+    """
     ratio = (std_q / std_p) ** 2
-    return 0.5 * (ratio + ((mean_q - mean_p) / std_p) ** 2 - 1 - torch.log(ratio))
-
-
-def kl_full_gaussian(mean_q: Tensor, cov_q: Tensor, mean_p: Tensor, cov_p: Tensor) -> Tensor:
-    """KL(N(mean_q, cov_q) ‖ N(mean_p, cov_p)) of means [..., k] and full covariances [..., k, k]: [...]."""
-    precision_p = torch.linalg.inv(cov_p)
-    shift = mean_q - mean_p
-    return 0.5 * (
-        (precision_p * cov_q).sum((-2, -1))  # trace of a product of symmetric matrices
-        + torch.einsum("...i,...ij,...j->...", shift, precision_p, shift)
-        - mean_q.shape[-1]
-        + torch.logdet(cov_p)
-        - torch.logdet(cov_q)
-    )
-
-
-def kl_discrete(q: Tensor, p: Tensor) -> Tensor:
-    """KL(q ‖ p) of tables over the last axis, with 0 log 0 = 0: [..., m] -> [...]."""
-    return (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
+    # of a plain number in double precision: as float32, torch's default, it would spoil a float64 result
+    log_ratio = ratio.log() if isinstance(ratio, Tensor) else math.log(ratio)
+    return 0.5 * (ratio + ((mean_q - mean_p) / std_p) ** 2 - 1 - log_ratio)
 
 
 @dataclass(frozen=True)
@@ -56,39 +46,36 @@ class LinearGaussianTasks:
     S: Tensor
     v: float
 
+    @property
+    def prior(self) -> MultivariateNormal:
+        return MultivariateNormal(self.m, self.S)
+
     def tempered(self) -> LinearGaussianTasks:
         """The same tasks with every log-likelihood divided by n, up to the constant that eq. (lik) drops."""
-        return LinearGaussianTasks(self.X, self.y, self.m, self.S, self.v * self.X.shape[-2])
+        return replace(self, v=self.v * self.X.shape[-2])
 
-    def posterior(self) -> tuple[Tensor, Tensor]:
-        """p(w_t | d_t): mean [N, k] and covariance [N, k, k]."""
+    def posterior(self) -> MultivariateNormal:
+        """p(w_t | d_t), a batch of N."""
         prior_precision = torch.linalg.inv(self.S)
         covariance = torch.linalg.inv(prior_precision + self.X.mT @ self.X / self.v)
-        pull = prior_precision @ self.m + (self.X.mT @ self.y[..., None])[..., 0] / self.v
-        return (covariance @ pull[..., None])[..., 0], covariance
+        pull = prior_precision @ self.m + torch.einsum("tnk,tn->tk", self.X, self.y) / self.v
+        return MultivariateNormal(torch.einsum("tij,tj->ti", covariance, pull), covariance)
 
     def log_evidence(self) -> Tensor:
         """log p(y_t | X_t) = log N(y_t; X_t m, X_t S X_tᵀ + v I), without the posterior's help: [N]."""
-        n = self.X.shape[-2]
-        covariance = self.X @ self.S @ self.X.mT + self.v * torch.eye(n, dtype=self.X.dtype, device=self.X.device)
-        residual = self.y - self.X @ self.m
-        fit = torch.einsum("ti,ti->t", residual, torch.linalg.solve(covariance, residual))
-        return -0.5 * (fit + torch.logdet(covariance) + n * LOG_2PI)
+        noise = self.v * torch.eye(self.X.shape[-2]).to(self.X)
+        return MultivariateNormal(self.X @ self.m, self.X @ self.S @ self.X.mT + noise).log_prob(self.y)
 
-    def elbo(self, mean: Tensor, covariance: Tensor) -> Tensor:
-        """Eq. (vae) per task, for q_t = N(mean [N, k], covariance [N, k, k]): E_q log p(d_t | w) - KL(q_t ‖ p_psi)."""
-        residual = self.y - (self.X @ mean[..., None])[..., 0]
-        spread = torch.einsum("tij,tjk,tik->t", self.X, covariance, self.X)
-        n = self.X.shape[-2]
-        expected = -0.5 * (((residual**2).sum(-1) + spread) / self.v + n * (LOG_2PI + math.log(self.v)))
-        return expected - kl_full_gaussian(mean, covariance, self.m, self.S)
+    def elbo(self, q: MultivariateNormal) -> Tensor:
+        """Eq. (vae) per task, for a batch of N: E_q log p(d_t | w) - KL(q_t ‖ p_psi), [N]."""
+        at_mean = Normal(torch.einsum("tnk,tk->tn", self.X, q.mean), math.sqrt(self.v)).log_prob(self.y).sum(-1)
+        spread = torch.einsum("tij,tjk,tik->t", self.X, q.covariance_matrix, self.X)
+        return at_mean - spread / (2 * self.v) - kl_divergence(q, self.prior)
 
     def log_joint(self, w: Tensor) -> Tensor:
         """log p(d_t | w) p_psi(w) at the points w [G, k]: [N, G]."""
-        residual = self.y[:, None, :] - torch.einsum("tnk,gk->tgn", self.X, w)
-        likelihood = -0.5 * ((residual**2).sum(-1) / self.v + self.y.shape[-1] * (LOG_2PI + math.log(self.v)))
-        prior = torch.distributions.MultivariateNormal(self.m, self.S)
-        return likelihood + prior.log_prob(w)
+        likelihood = Normal(torch.einsum("tnk,gk->tgn", self.X, w), math.sqrt(self.v))
+        return likelihood.log_prob(self.y[:, None]).sum(-1) + self.prior.log_prob(w)
 
 
 def random_linear_tasks(tasks: int, n: int, dim: int, v: float, generator: torch.Generator) -> LinearGaussianTasks:
@@ -96,27 +83,61 @@ def random_linear_tasks(tasks: int, n: int, dim: int, v: float, generator: torch
     X, m = _normal((tasks, n, dim), generator), _normal((dim,), generator)
     S = random_covariances(1, dim, generator)[0]
     w = m + _normal((tasks, dim), generator) @ torch.linalg.cholesky(S).mT
-    y = (X @ w[..., None])[..., 0] + math.sqrt(v) * _normal((tasks, n), generator)
+    y = torch.einsum("tnk,tk->tn", X, w) + math.sqrt(v) * _normal((tasks, n), generator)
     return LinearGaussianTasks(X, y, m, S, v)
 
 
 def random_covariances(batch: int, dim: int, generator: torch.Generator) -> Tensor:
     """Full, well conditioned covariance matrices [batch, dim, dim]."""
     A = _normal((batch, dim, dim), generator)
-    return A @ A.mT / dim + 0.1 * torch.eye(dim, dtype=A.dtype, device=A.device)
+    return A @ A.mT / dim + 0.1 * torch.eye(dim).to(A)
 
 
-def random_mixture(components: int, generator: torch.Generator) -> torch.distributions.Distribution:
-    """A Gaussian mixture on the line: a q outside every conjugate family, of which only the density is used."""
-    weights = torch.softmax(_normal((components,), generator), -1)
-    means, stds = 1.5 * _normal((components,), generator), 0.3 + _normal((components,), generator).abs()
-    parts = torch.distributions.Normal(means, stds)
-    return torch.distributions.MixtureSameFamily(torch.distributions.Categorical(weights), parts)
+def best_diagonal(q: MultivariateNormal) -> MultivariateNormal:
+    """The diagonal Gaussian nearest to q in KL(. ‖ q): its variances are 1 / Λ_jj of q's precision matrix Λ."""
+    return MultivariateNormal(q.mean, torch.diag_embed(1 / q.precision_matrix.diagonal(dim1=-2, dim2=-1)))
 
 
-def integrate(values: Tensor, grid: Tensor) -> Tensor:
-    """∫ of values [..., G] on an even grid [G]; for smooth values that vanish at both ends nearly exact: [...]."""
-    return values.sum(-1) * (grid[1] - grid[0])
+def kl_direction(
+    theta: Tensor, psi: Tensor, features: Tensor, xi: Function, noise: Noise, reduction: Reduction
+) -> Tensor:
+    """The square bracket of eq. (sib) for a Gaussian q_theta and a linear predictor, term by term, without autograd.
+
+        theta = (mean, log std) [2, k, d], and psi alike,   w(theta, eps) = mean + std * eps,   y_hat_i = w f(x_i)
+
+    The features f(x) are [n, d], and xi maps y_hat [S, n, k] alike. The paper's E_eps is a weighted sum over given
+    noises. With xi := the true dl/dy_hat the result is the gradient of KL(q_theta ‖ p(w | d)).
+    """
+    (mean, log_std), (prior_mean, prior_log_std), (eps, weights) = theta, psi, noise
+    std, prior_variance = log_std.exp(), (2 * prior_log_std).exp()
+    w = mean + std * eps  # w(theta, eps), [S, k, d]
+    y_hat = torch.einsum("nd,skd->snk", features, w)
+    dl_dw = torch.einsum("snk,nd->skd", xi(y_hat), features)  # sum_i xi(y_hat_i) dy_hat_i/dw
+    if reduction == "mean":
+        dl_dw = dl_dw / len(features)
+    dw_dtheta = torch.stack([torch.ones_like(eps), std * eps])
+    dkl_dtheta = torch.stack([(mean - prior_mean) / prior_variance, std**2 / prior_variance - 1])
+    return torch.einsum("s,skd,pskd->pkd", weights, dl_dw, dw_dtheta) + dkl_dtheta
+
+
+def negative_elbo(
+    theta: Tensor, psi: Tensor, features: Tensor, loss: Function, noise: Noise, reduction: Reduction
+) -> Tensor:
+    """E_eps of the losses l(y_hat) [S, n], reduced over n, + KL(q_theta ‖ p_psi): the other way there, for autograd.
+
+    It differs from KL(q_theta ‖ p(w | d)) by log p(d), in which theta has no part.
+    """
+    (mean, log_std), (eps, weights) = theta, noise
+    losses = loss(torch.einsum("nd,skd->snk", features, mean + log_std.exp() * eps))
+    expected = weights @ (losses.mean(-1) if reduction == "mean" else losses.sum(-1))
+    return expected + kl_gaussian(mean, log_std.exp(), psi[0], psi[1].exp()).sum()
+
+
+def gauss_hermite(dim: int, order: int) -> Noise:
+    """Noise of one output row, eps [order^dim, 1, dim]: exact for polynomials in eps up to degree 2 order - 1."""
+    points, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(order))
+    eps, each = (torch.cartesian_prod(*[a] * dim).reshape(-1, dim) for a in (points, weights / weights.sum()))
+    return eps[:, None], each.prod(-1)
 
 
 def _normal(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -12,16 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sibrepro.theory.bayes import kl_discrete
-
 
 @dataclass(frozen=True)
-class World:
+class Inference:
+    """The inference process: in Theorem 1's worlds and in Theorem 2's trials."""
+
     q_t: Tensor  # [B, T]
     q_d: Tensor  # q(d | t), [B, T, D]
     q_w: Tensor  # q(w | d, t), [B, T, D, W]
-    p_w: Tensor  # p(w), [B, W]
-    p_d: Tensor  # p(d | w, t), [B, T, W, D]
 
     @property
     def q_dw(self) -> Tensor:
@@ -33,50 +31,51 @@ class World:
         """The aggregated posterior q(w | t) = sum_d q(w | d, t) q(d | t), [B, T, W]."""
         return self.q_dw.sum(-2)
 
-
-def objective(world: World) -> Tensor:
-    """Eq. (popeb) as it is defined: E_q(t) E_q(d|t) [ E_q(w|d,t) -log p(d|w,t) + KL(q(w|d,t) ‖ p(w)) ], [B]."""
-    expected_loss = -torch.xlogy(world.q_w, world.p_d.mT).sum(-1)
-    per_dataset = expected_loss + kl_discrete(world.q_w, world.p_w[:, None, None, :])
-    return _over_tasks(world, (world.q_d * per_dataset).sum(-1))
+    def over_tasks(self, values: Tensor) -> Tensor:
+        """E_q(t) of values [B, T]."""
+        return (self.q_t * values).sum(-1)
 
 
-def mutual_information(world: World) -> Tensor:
-    """I_q(w; d | t) = E_q(t) KL(q(w, d | t) ‖ q(w | t) q(d | t)), [B]."""
-    return _over_tasks(world, mutual_information_by_task(world.q_dw))
+@dataclass(frozen=True)
+class World(Inference):
+    p_w: Tensor  # p(w), [B, W]
+    p_d: Tensor  # p(d | w, t), [B, T, W, D]
 
 
-def mutual_information_by_task(joint: Tensor) -> Tensor:
+def terms(world: World) -> dict[str, Tensor]:
+    """The terms of Theorem 1 and of its proof, each by its own definition, [B]."""
+    q_dw, q_w_given_t, p_w, p_d = world.q_dw, world.aggregated, world.p_w[:, None], world.p_d.mT
+    loss = -torch.xlogy(world.q_w, p_d).sum(-1)  # E_q(w|d,t) -log p(d|w,t), [B, T, D]
+    by_task = {
+        # E_q(d|t) [ E_q(w|d,t) -log p(d|w,t) + KL(q(w|d,t) ‖ p(w)) ], which eq. (popeb) averages over tasks
+        "popeb": (world.q_d * (loss + kl_discrete(world.q_w, p_w[:, None]))).sum(-1),
+        # I_q(w; d | t) = KL(q(w, d | t) ‖ q(w | t) q(d | t))
+        "information": mutual_information(q_dw),
+        # H_{q,p}(d | w, t) = E_q -log p(d | w, t)
+        "cross_entropy": -torch.xlogy(q_dw, p_d).sum((-2, -1)),
+        # H_q(d | w, t) = E_q -log q(d | w, t)
+        "conditional_entropy": -kl_discrete(q_dw, q_w_given_t[..., None, :]).sum(-1),
+        # H_q(d | t), which q(w | d, t) has no part in
+        "data_entropy": torch.special.entr(world.q_d).sum(-1),
+        # KL(q(w | t) ‖ p(w))
+        "prior_gap": kl_discrete(q_w_given_t, p_w),
+    }
+    found = {name: world.over_tasks(values) for name, values in by_task.items()}
+    found["ibt"] = found["information"] + found["cross_entropy"]
+    found["ib"] = found["information"] + found["conditional_entropy"]
+    return found | {"task_information": mutual_information(world.q_t[..., None] * q_w_given_t)}  # I_q(w; t)
+
+
+def kl_discrete(q: Tensor, p: Tensor) -> Tensor:
+    """KL(q ‖ p) of tables over the last axis, with 0 log 0 = 0: [..., m] -> [...]."""
+    return (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
+
+
+def mutual_information(joint: Tensor) -> Tensor:
     """Mutual information of the last two axes of a joint table [..., D, W]: [...]."""
     one, other = joint.sum(-1, keepdim=True), joint.sum(-2, keepdim=True)
     # log(one) + log(other) rather than the log of their product, which can underflow where joint does not
     return (torch.xlogy(joint, joint) - torch.xlogy(joint, one) - torch.xlogy(joint, other)).sum((-2, -1))
-
-
-def cross_entropy(world: World) -> Tensor:
-    """H_{q,p}(d | w, t) = E_q(w,d,t) -log p(d | w, t), [B]."""
-    return _over_tasks(world, -torch.xlogy(world.q_dw, world.p_d.mT).sum((-2, -1)))
-
-
-def conditional_entropy(world: World) -> Tensor:
-    """H_q(d | w, t) = E_q(w,d,t) -log q(d | w, t), [B]."""
-    log_ratio = torch.xlogy(world.q_dw, world.q_dw) - torch.xlogy(world.q_dw, world.aggregated[..., None, :])
-    return _over_tasks(world, -log_ratio.sum((-2, -1)))
-
-
-def data_entropy(world: World) -> Tensor:
-    """H_q(d | t), which q(w | d, t) has no part in, [B]."""
-    return _over_tasks(world, -torch.xlogy(world.q_d, world.q_d).sum(-1))
-
-
-def prior_gap(world: World) -> Tensor:
-    """E_q(t) KL(q(w | t) ‖ p(w)), [B]."""
-    return _over_tasks(world, kl_discrete(world.aggregated, world.p_w[:, None, :]))
-
-
-def task_information(world: World) -> Tensor:
-    """I_q(w; t), [B]."""
-    return mutual_information_by_task(world.q_t[..., None] * world.aggregated)
 
 
 def with_optimal_model(world: World) -> World:
@@ -85,11 +84,12 @@ def with_optimal_model(world: World) -> World:
     return replace(world, p_w=p_w, p_d=(world.q_dw / world.aggregated[..., None, :]).mT)
 
 
-def with_tempered_posterior(world: World, beta: float) -> World:
-    """The same world with q(w | d, t) proportional to p(w) p(d | w, t)^β.
+def with_tempered_posterior(world: World, beta: float | Tensor) -> World:
+    """The same world with q(w | d, t) proportional to p(w) p(d | w, t)^β, once for each β if there are many [B].
 
     β = 0 is the prior (deaf), β = 1 the true posterior p(w | d, t), and large β tends to maximum likelihood.
     """
+    beta = torch.as_tensor(beta)[..., None, None, None]
     return replace(world, q_w=torch.softmax(world.p_w.log()[:, None, None, :] + beta * world.p_d.mT.log(), -1))
 
 
@@ -122,8 +122,3 @@ def aligned_world(worlds: int, tasks: int, datasets: int, weights: int, rng: np.
     joint = (p_w[:, None, :, None] * p_d).mT
     q_d = joint.sum(-1)
     return World(q_t=dirichlet((worlds, tasks), rng), q_d=q_d, q_w=joint / q_d[..., None], p_w=p_w, p_d=p_d)
-
-
-def _over_tasks(world: World, values: Tensor) -> Tensor:
-    """E_q(t) of values [B, T]."""
-    return (world.q_t * values).sum(-1)

@@ -1,69 +1,141 @@
-"""Figures of the notebook on the ELBO and the information bottleneck, drawn from the record of `theory.study`."""
+"""The paper's Figures 1 and 2, drawn by code (one unit of every coordinate is a centimetre), and Theorem 2's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
+import daft
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch
+from matplotlib.path import Path
 
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 
-Arrays = Mapping[str, np.ndarray]  # of a run record of `sibrepro.theory.study.study`
+INK, PALE, GIVEN = "#222222", "#f4f4f4", "#dddddd"
+# as in the paper's text, and solid or dashed as in its caption
+GENERATIVE, INFERENCE = {"color": RED, "ls": "-"}, {"color": GREEN, "ls": "--"}
+ARROW = {"arrowstyle": "-|>", "mutation_scale": 13, "lw": 1.5, "zorder": 2}
 
 
-def evidence_bars(arrays: Arrays) -> Figure:
-    """One bar per q: the ELBO, and what is missing up to log p(D), which is the sum of KLs."""
-    evidence = arrays["evidence"].item()
-    elbo = {name.removeprefix("elbo/"): arrays[name].item() for name in arrays if name.startswith("elbo/")}
-    elbo = dict(sorted(elbo.items(), key=lambda item: -item[1]))
-    fig, ax = plt.subplots(figsize=(8, 0.55 * len(elbo) + 1.5))
-    floor = min(elbo.values()) - 0.15 * (evidence - min(elbo.values()))
-    names, values = list(elbo), np.array(list(elbo.values()))
-    ax.barh(names, values - floor, left=floor, color=BLUE, label="ELBO")
-    kl = r"$\Sigma_t D_{\rm KL}(q_{\theta_t}\,\|\,p(w_t|d_t))$"
-    ax.barh(names, evidence - values, left=values, color=ORANGE, hatch="//", edgecolor="white", label=kl)
-    ax.axvline(evidence, color="black", lw=1.5)
-    ax.annotate(
-        rf"$\log p(\mathcal{{D}}) = {evidence:.2f}$",
-        (evidence, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="center",
+class Sketch:
+    """Named circles and boxes on an axes, and arrows between them; x is counted from `left`."""
+
+    def __init__(self, ax: Axes, left: float = 0.0):
+        self.ax, self.left, self.nodes = ax, left, {}
+
+    def circle(self, name: str, x: float, y: float, label: str = "", size: float = 1.15, **look: str) -> None:
+        look = {"fc": "white", "ec": INK, "ls": "-"} | look
+        self._add(name, Ellipse((self.left + x, y), size, size, lw=1.3, zorder=3, **look), x, y, label, 14)
+
+    def box(self, name: str, x: float, y: float, label: str, width: float, height: float = 1.0, **look: str) -> None:
+        corner, look = (self.left + x - width / 2, y - height / 2), {"fc": PALE, "ec": INK} | look
+        shape = FancyBboxPatch(corner, width, height, "round,pad=0,rounding_size=0.15", lw=1.3, zorder=3, **look)
+        self._add(name, shape, x, y, label, 12)
+
+    def arrows(self, *chains: str, bend: str = "arc3", **look: str) -> None:
+        """Along each chain of names, such as "x f y"."""
+        for start, end in (pair for chain in chains for pair in pairwise(chain.split())):
+            (a, at_a), (b, at_b) = self.nodes[start], self.nodes[end]
+            ends = {"patchA": a, "patchB": b, "shrinkA": 1, "shrinkB": 1, "connectionstyle": bend}
+            self.ax.add_patch(FancyArrowPatch(at_a, at_b, **ends, **({"color": INK, "ls": "-"} | look), **ARROW))
+
+    def text(self, x: float, y: float, words: str, size: float = 12, **how) -> None:
+        how = {"ha": "center", "va": "center", "color": INK} | how
+        self.ax.text(self.left + x, y, words, fontsize=size, **how)
+
+    def _add(self, name: str, shape: Ellipse | FancyBboxPatch, x: float, y: float, label: str, size: float) -> None:
+        self.nodes[name] = shape, (self.left + x, y)
+        self.ax.add_patch(shape)
+        self.text(x, y, label, size, zorder=4)
+
+
+def figure_1() -> Figure:
+    """(a) The empirical Bayes model, (b) MAML and (c) SIB."""
+    model = daft.PGM(shape=(33, 9.6), origin=(0, 0), grid_unit=1, node_unit=1.15, line_width=1.3)
+    s = _graphical_model(model)
+    titles = {4.5: "(a) empirical Bayes", 15.2: "(b) MAML: inductive", 26.8: "(c) SIB: transductive"}
+    for x, title in titles.items():
+        s.text(x, 9.2, title, 15)
+    for y, words, look in ((0.75, "generative", GENERATIVE), (0.3, "inference", INFERENCE)):
+        s.ax.plot((1.0, 2.0), (y, y), lw=1.8, **look)
+        s.text(2.2, y, words, 11, ha="left")
+    s.circle("point", 5.4, 0.5, size=0.5, ls="--")
+    s.text(5.8, 0.5, "meta-parameter (point)", 11, ha="left")
+
+    maml, sib = Sketch(s.ax, 10.4), Sketch(s.ax, 22.0)
+    _unrolled(maml, "support set $d_t^l$ (labelled)", r"$\nabla\ell$")
+    maml.text(0, 3.95, r"$=\phi$", 13)
+    _unrolled(sib, "query inputs $x_t$ (unlabelled)", r"$\xi$")
+    sib.circle("support", 0, 7.8, "$d_t^l$", fc=GIVEN)
+    sib.box("lambda", 0, 6.4, r"$\lambda$", 0.9, height=0.7)
+    sib.arrows("support lambda start", **INFERENCE)
+    model.figure.set_layout_engine("none")
+    return model.figure
+
+
+def figure_2() -> Figure:
+    """The computation graph of the negative ELBO; the input and the output of xi in red."""
+    fig, ax = plt.subplots(figsize=(31.0 / 2.54, 10.9 / 2.54))
+    ax.set(xlim=(0, 31.0), ylim=(0, 10.9))
+    ax.set_axis_off()
+    s = Sketch(ax)
+    hot, plain = {"ec": RED, "fc": "#fbe9e0"}, {"fc": "white"}
+
+    frame = FancyBboxPatch(
+        (10.2, 1.2), 11.0, 7.8, "round,pad=0,rounding_size=0.2", fc="none", ec=GREY, lw=1.2, zorder=1
     )
-    ax.invert_yaxis()
-    ax.set(xlim=(floor, evidence + 0.06 * (evidence - floor)), xlabel="nats (the bars are cut at the left)")
-    fig.legend(loc="outside lower center", ncol=2)
+    ax.add_patch(frame)
+    s.text(10.4, 1.35, r"$k = 0, \ldots, K-1$", ha="left", va="bottom")
+    s.circle("x", 1.0, 7.6, "$x_t$", fc=GIVEN)
+    s.circle("support", 1.0, 3.2, "$d_t^l$", fc=GIVEN)
+    s.box("f_x", 3.1, 7.6, "$f$", 1.1)
+    s.box("f_d", 3.1, 3.2, "$f$", 1.1)
+    s.box("features", 5.4, 7.6, "$f(x_t)$", 1.6, **plain)
+    s.box("detach_x", 8.2, 7.6, "detach()", 2.2)
+    s.box("detach_d", 5.6, 3.2, "detach()", 2.2)
+    s.box("lambda", 8.4, 3.2, r"$\lambda$", 1.1)
+
+    s.box("y_k", 12.4, 7.6, r"$\hat{y}_t = \hat{y}(f(x_t), w_t)$", 3.7, **hot)
+    s.box("xi", 16.0, 7.6, r"$\xi$", 1.1)
+    s.box("xi_out", 19.0, 7.6, r"$\xi(\hat{y}_t)\approx\partial\ell_t/\partial\hat{y}_t$", 3.5, **hot)
+    s.box("w_k", 12.4, 5.4, r"$w_t(\theta_t^k, \epsilon)$", 2.3, **plain)
+    s.circle("noise", 16.0, 5.4, r"$\epsilon$")
+    s.circle("theta_k", 12.4, 3.2, r"$\theta_t^k$")
+    s.box("kl_k", 15.7, 3.2, r"$\nabla D_{\rm KL}(q_{\theta_t^k}\|p_\psi)$", 3.3, **plain)
+    s.box("step", 19.0, 3.2, r"step $-\eta[\cdot]$", 2.3)
+
+    s.circle("theta", 23.0, 3.2, r"$\theta_t^K$")
+    s.box("w", 23.0, 5.4, r"$w_t(\theta_t^K, \epsilon)$", 2.3, **plain)
+    s.box("y_hat", 23.0, 7.6, r"$\hat{y}_t$", 1.1, **plain)
+    s.circle("y", 26.4, 10.0, "$y_t$", fc=GIVEN)
+    s.box("loss", 26.4, 7.6, r"$\ell_t(\hat{y}_t, y_t)$", 2.2)
+    s.box("kl", 26.4, 3.2, r"$D_{\rm KL}(q_{\theta_t^K}\|p_\psi)$", 3.0)
+    s.circle("psi", 22.8, 0.75, r"$\psi$", ls="--")
+    s.circle("sum", 26.4, 5.4, "$+$")
+    s.box("elbo", 29.4, 5.4, "$-$ELBO", 2.1, **plain)
+
+    s.arrows("x f_x features detach_x y_k xi xi_out step theta", "support f_d detach_d lambda theta_k")
+    s.arrows("theta_k w_k y_k", "theta w y_hat loss sum elbo", "noise w_k", "theta kl sum")
+    s.arrows("theta_k kl_k", "kl_k step", "y loss", "psi kl")
+    s.arrows("psi kl_k", bend="arc3,rad=-0.12")
+    s.arrows("step theta_k", bend="arc3,rad=-0.32")
+    s.text(15.9, 1.62, r"$\theta_t^{k+1}$", 13, bbox={"fc": "white", "ec": "none", "pad": 1})
+    over = Path([(5.4, 8.1), (5.4, 9.45), (23.0, 9.45), (23.0, 8.15)])
+    ax.add_patch(FancyArrowPatch(path=over, color=INK, **ARROW))
+    s.text(14.2, 9.8, "the only path on which the loss reaches $f$", 11, color=GREY)
     return fig
 
 
-def objective_and_bounds(arrays: Arrays) -> Figure:
-    """Eqs. (popeb), (ibt) and (ib) as q(w|d,t) goes from the prior through the posterior to maximum likelihood."""
-    looks = {"popeb": (BLUE, "-", "(popeb)"), "ibt": (ORANGE, "--", r"(ibt): $I_q + H_{q,p}(d|w,t)$")}
-    looks["ib"] = (GREEN, "-.", r"(ib): $I_q + H_q(d|w,t)$")
-    looks["information"] = (GREY, ":", r"$I_q(w;d|t)$")
-    titles = {"aligned": "aligned: $p$ made the data", "random": "random: it did not"}
-    fig, axes = plt.subplots(1, 2, figsize=(11, 4), sharex=True)
-    for ax, (kind, title) in zip(axes, titles.items(), strict=True):
-        for name, (colour, line, label) in looks.items():
-            ax.plot(arrays["path/beta"], arrays[f"path/{kind}/{name}"], color=colour, ls=line, lw=2.2, label=label)
-        ax.axvline(1, color=GREY, lw=0.8)
-        ax.set(xscale="log", xlabel=r"$\beta$ in $q(w|d,t) \propto p(w)\, p(d|w,t)^\beta$", title=title)
-    axes[0].set_ylabel("nats")
-    fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=4)
-    return fig
-
-
-def gap_against_bound(arrays: Arrays) -> Figure:
+def gap_against_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
     """Left: every random world. Right: the coin family, from the limit where Theorem 2 is an equality to ERM."""
     fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), width_ratios=(1.15, 1))
     order = np.argsort(arrays["determinism"])
-    bound, gap = arrays["theorem"][order], np.abs(arrays["gap"][order])
-    dots = left.scatter(
-        bound, gap, c=arrays["determinism"][order], s=9, cmap="cividis", vmin=0, vmax=1, rasterized=True
-    )
+    bound, gap, shade = (arrays[name][order] for name in ("theorem", "gap", "determinism"))
+    dots = left.scatter(bound, np.abs(gap), c=shade, s=9, cmap="cividis", vmin=0, vmax=1, rasterized=True)
     ends = np.array([bound.min() / 2, bound.max() * 2])
     left.plot(ends, ends, color=RED, lw=1.8, label="equality")
     left.set(xscale="log", yscale="log", xlim=ends, ylim=(1e-6, ends[1]), ylabel=r"$|{\rm gen}(q)|$")
@@ -80,24 +152,43 @@ def gap_against_bound(arrays: Arrays) -> Figure:
     return fig
 
 
-def corollary_over_n(arrays: Arrays) -> Figure:
-    """Left: objective and lower bounds with the plain sum. Right: the terms that n is said to trade off."""
-    fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4))
-    n = arrays["corollary/n"]
-    objective, risk, weight = (arrays[f"corollary/sum/{name}"] for name in ("objective", "risk", "regulariser"))
-    term = r"\frac{n}{2\sigma^2}{\rm gen}^2"
-    left.plot(n, objective, color=BLUE, lw=2.2, label="(popeb)")
-    left.plot(n, weight + n * risk, color=ORANGE, lw=2.2, ls="--", label=rf"${term} + n\,\mathbb{{E}}L_t$")
-    left.plot(n, weight + risk, color=GREEN, lw=2.2, ls="-.", label=rf"as printed: ${term} + \mathbb{{E}}L_t$")
-    left.set(title="plain sum: objective and lower bounds", ylabel="nats")
-    for reading, line in (("sum", "-"), ("mean", "--")):
-        look = {"ls": line, "lw": 2}
-        right.plot(
-            n, arrays[f"corollary/{reading}/information"], color=PURPLE, label=f"$I_q(w;d|t)$, {reading}", **look
-        )
-        right.plot(n, arrays[f"corollary/{reading}/regulariser"], color=RED, label=f"${term}$, {reading}", **look)
-    right.set(title="the regulariser fades as $n$ grows, under either reading", ylabel="nats")
-    for ax in (left, right):
-        ax.set(xscale="log", yscale="log", xlabel="$n = |d|$")
-        ax.legend(fontsize=11)
-    return fig
+def _graphical_model(model: daft.PGM) -> Sketch:
+    """Nodes and plates by daft; the arrows are ours, because those of daft cannot be dashed."""
+    point, seen = {"ls": "dashed"}, {"fc": GIVEN}
+    nodes = {
+        "phi": (r"$\phi$", 1.3, 7.8, point),
+        "psi": (r"$\psi$", 3.6, 7.8, point),
+        "f": ("$f$", 6.9, 7.8, point),
+        "w": ("$w_t$", 3.6, 5.4, {}),
+        "support": ("$d_t^l$", 1.7, 3.4, seen),
+        "x": ("$x_{t,i}$", 4.2, 3.4, seen),
+        "y": ("$y_{t,i}$", 6.9, 3.4, seen),
+    }
+    for name, (label, x, y, look) in nodes.items():
+        model.add_node(name, label, x, y, plot_params=look, fontsize=14)
+    plate = {"position": "bottom right", "rect_params": {"ec": GREY, "lw": 1.2, "fill": False}, "fontsize": 12}
+    model.add_plate((3.1, 2.0, 4.8, 2.2), "$i = 1, \\ldots, n$", **plate)
+    model.add_plate((0.7, 1.2, 7.7, 5.1), "$t = 1, \\ldots, N$", **plate)
+    sketch = Sketch(model.render())
+    for name, (_, x, y, _) in nodes.items():
+        sketch.circle(name, x, y, fc="none", ec="none")
+    sketch.arrows("psi w y", "x y", "f y", **GENERATIVE)
+    sketch.arrows("phi w", "support w", "x w", **INFERENCE)
+    return sketch
+
+
+def _unrolled(s: Sketch, source: str, gradient: str) -> None:
+    """theta^0 -> theta^1 -> ... -> theta^K, each step by a gradient that the source provides, then the prediction."""
+    s.box("source", 4.6, 7.8, source, 6.4, fc=GIVEN)
+    s.circle("start", 0, 4.9, r"$\theta^0_t$")
+    s.box("first", 2.0, 4.9, gradient, 1.1)
+    s.box("second", 7.2, 4.9, gradient, 1.1)
+    s.circle("middle", 4.0, 4.9, r"$\theta^1_t$")
+    s.circle("end", 9.2, 4.9, r"$\theta^K_t$")
+    s.box("dots", 5.6, 4.9, r"$\cdots$", 0.9, fc="white", ec="white")
+    s.arrows("start first middle dots second end", "source first", "source second", **INFERENCE)
+    s.box("y_hat", 9.2, 2.7, r"$\hat{y}_t$", 1.1, fc="white")
+    s.circle("x", 6.9, 2.7, "$x_t$", fc=GIVEN)
+    s.box("loss", 9.2, 0.8, r"$\ell_t(\hat{y}_t, y_t)$", 2.2)
+    s.circle("y", 6.9, 0.8, "$y_t$", fc=GIVEN)
+    s.arrows("end y_hat", "x y_hat", "y_hat loss", "y loss", **GENERATIVE)

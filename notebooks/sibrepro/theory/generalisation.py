@@ -1,121 +1,104 @@
 """Theorem 2 and its corollary on finite worlds: the generalisation gap, its bound, and every step in between.
 
 A data set d = (z_1, ..., z_n) is one of the Z^n sequences over a finite alphabet, drawn iid from q(z | t).
-Axes: B worlds, T tasks, Z letters, D = Z^n data sets, W weights.
+Axes: B worlds, T tasks, Z letters, D data sets, W weights.
+
+The corollary has l = -log p(z | w, t). As printed: (popeb) >= n/(2 sigma²) gen(q)² + E L_t. Which right-hand side is
+meant depends on eq. (lik): with the plain sum, -log p(d|w,t) = n L_t; with the printed 1/n it is L_t and a
+log-normaliser that eq. (lik) calls a constant.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Binomial
+from torch.nn.functional import one_hot
 
-from sibrepro.theory.bottleneck import dirichlet, mutual_information_by_task
+from sibrepro.theory.bayes import Reduction
+from sibrepro.theory.bottleneck import Inference, World, dirichlet, kl_discrete, mutual_information
 
 MOST_DATASETS = 4096
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Inference):
     """A learner: it sees d ~ q(d | t) and answers with w ~ q(w | d, t)."""
 
-    q_t: Tensor  # [B, T]
     q_z: Tensor  # q(z | t), [B, T, Z]
-    q_w: Tensor  # q(w | d, t), [B, T, D, W]
+    letters: Tensor  # the chance of each letter at each place of a data set, [D, n, Z]
     loss: Tensor  # l_t(w, z), [B, T, W, Z]
-    n: int
 
     @property
-    def sequences(self) -> Tensor:
-        return sequences(self.q_z.shape[-1], self.n)
-
-    @property
-    def q_d(self) -> Tensor:
-        """q(d | t) = prod_i q(z_i | t), [B, T, D]."""
-        return self.q_z[..., self.sequences].prod(-1)
-
-    @property
-    def q_dw(self) -> Tensor:
-        return self.q_d[..., None] * self.q_w
-
-    @property
-    def aggregated(self) -> Tensor:
-        """q(w | t), [B, T, W]."""
-        return self.q_dw.sum(-2)
+    def unseen(self) -> Tensor:
+        """q(d | t) q(w | t), for a w that has not seen d, [B, T, D, W]."""
+        return self.q_d[..., None] * self.aggregated[..., None, :]
 
     @property
     def empirical_loss(self) -> Tensor:
         """L_t(w, d) = 1/n sum_i l_t(w, z_i), [B, T, D, W]."""
-        return self.loss[..., self.sequences].mean(-1).mT
+        return self.letters.mean(1) @ self.loss.mT
 
 
-def sequences(letters: int, n: int) -> Tensor:
-    """All letters^n data sets as rows of letters, [D, n]."""
-    if letters**n > MOST_DATASETS:
+def sequences(q_z: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """All Z^n data sets of n letters: their q(d | t) = prod_i q(z_i | t) [B, T, D], and their letters [D, n, Z]."""
+    count = q_z.shape[-1]
+    if count**n > MOST_DATASETS:
         raise ValueError(
-            f"{letters} letters and n = {n} make {letters}^{n} = {letters**n} data sets, and each is enumerated: "
+            f"{count} letters and n = {n} make {count}^{n} = {count**n} data sets, and each is enumerated: "
             f"at most {MOST_DATASETS} are allowed, so choose a smaller alphabet or n"
         )
-    return torch.cartesian_prod(*[torch.arange(letters)] * n).reshape(-1, n)
+    rows = torch.cartesian_prod(*[torch.arange(count)] * n).reshape(-1, n)
+    return q_z[..., rows].prod(-1), one_hot(rows, count).to(q_z.dtype)
 
 
-def gap(trial: Trial) -> Tensor:
-    """gen(q) = E_q(t) [ E_q(w|t)q(d|t) L_t - E_q(w,d|t) L_t ], [B]."""
-    product = trial.q_d[..., None] * trial.aggregated[..., None, :]
-    return (trial.q_t * ((product - trial.q_dw) * trial.empirical_loss).sum((-2, -1))).sum(-1)
+def counts(q_z: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The same for two letters, where their number is all that a learner looks at: D = n + 1, so n may be large."""
+    heads = torch.arange(n + 1).to(q_z)
+    chance = torch.stack([1 - heads / n, heads / n], -1)
+    return Binomial(n, q_z[..., 1:]).log_prob(heads).exp(), chance[:, None].expand(-1, n, -1)
 
 
-def empirical_risk(trial: Trial) -> Tensor:
-    """E_q(w,d,t) L_t(w, d), [B]."""
-    return (trial.q_t * (trial.q_dw * trial.empirical_loss).sum((-2, -1))).sum(-1)
+def terms(trial: Trial) -> dict[str, Tensor]:
+    """What Theorem 2 and its corollary speak of, [B]. The repaired proof is |gap| <= lemma <= jensen <= theorem.
 
-
-def information(trial: Trial) -> Tensor:
-    """I_q(w; d | t = t) for each task, [B, T]."""
-    return mutual_information_by_task(trial.q_dw)
+    gap           gen(q) = E_q(t) [ E_q(w|t)q(d|t) L_t - E_q(w,d|t) L_t ]
+    risk          E_q(w,d,t) L_t(w, d)
+    information   I_q(w; d | t)
+    sigma2        the smallest sigma² that serves every task, for l_t(w, z) under q(w|t) q(z|t)
+    lemma         E_t 1/n sum_i sqrt(2 sigma² I(w; z_i | t = t)), the lemma, once for each z_i
+    jensen        sqrt(2 sigma²/n sum_i I(w; z_i | t))
+    theorem       sqrt(2 sigma²/n I(w; d | t)), since the z_i are independent given t
+    regulariser   n/(2 sigma²) gen(q)², at most I_q(w; d | t) by Theorem 2
+    """
+    n, q_wz = trial.letters.shape[1], trial.aggregated[..., :, None] * trial.q_z[..., None, :]
+    sigma2 = subgaussian_variance(trial.loss.flatten(-2), q_wz.flatten(-2)).amax(-1)
+    gap = trial.over_tasks(((trial.unseen - trial.q_dw) * trial.empirical_loss).sum((-2, -1)))
+    information, each = trial.over_tasks(mutual_information(trial.q_dw)), single_information(trial)
+    return {
+        "gap": gap,
+        "risk": trial.over_tasks((trial.q_dw * trial.empirical_loss).sum((-2, -1))),
+        "information": information,
+        "sigma2": sigma2,
+        "lemma": trial.over_tasks((2 * sigma2[:, None, None] * each).clamp_min(0).sqrt().mean(-1)),
+        "jensen": (2 * sigma2 / n * trial.over_tasks(each.sum(-1))).clamp_min(0).sqrt(),
+        "theorem": (2 * sigma2 / n * information).clamp_min(0).sqrt(),
+        "regulariser": n * gap**2 / (2 * sigma2),
+    }
 
 
 def single_information(trial: Trial) -> Tensor:
     """I_q(w; z_i | t = t) for each task and each i, [B, T, n]."""
-    letters = trial.q_z.shape[-1]
-    columns = [torch.nn.functional.one_hot(column, letters).to(trial.q_w.dtype) for column in trial.sequences.T]
-    joints = [torch.einsum("btdw,dz->btzw", trial.q_dw, column) for column in columns]
-    return torch.stack([mutual_information_by_task(joint) for joint in joints], -1)
-
-
-def variance_proxy(trial: Trial) -> Tensor:
-    """Theorem 2's sigma², the smallest that serves every task, for l_t(w, z) under q(w|t) q(z|t): [B]."""
-    probabilities = trial.aggregated[..., :, None] * trial.q_z[..., None, :]
-    return subgaussian_variance(trial.loss.flatten(-2), probabilities.flatten(-2)).amax(-1)
+    return mutual_information(torch.einsum("btdw,diz->btizw", trial.q_dw, trial.letters))
 
 
 def empirical_variance_proxy(trial: Trial) -> Tensor:
-    """The same for L_t(w, d) under q(w|t) q(d|t), of which the paper's proof says sigma²/n: [B]."""
-    probabilities = trial.q_d[..., None] * trial.aggregated[..., None, :]
-    return subgaussian_variance(trial.empirical_loss.flatten(-2), probabilities.flatten(-2)).amax(-1)
-
-
-def hoeffding_variance(trial: Trial) -> Tensor:
-    """The cruder sigma² = (range / 2)² of any bounded loss, [B]."""
-    flat = trial.loss.flatten(-2)
-    return ((flat.amax(-1) - flat.amin(-1)) / 2).square().amax(-1)
-
-
-def bounds(trial: Trial, sigma2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three right-hand sides of the repaired proof, each at most the next; the last is Theorem 2's. Each [B].
-
-    1. E_t 1/n sum_i sqrt(2 sigma² I(w; z_i | t = t))      the lemma, once for each z_i
-    2. sqrt(2 sigma²/n sum_i I(w; z_i | t))                Jensen
-    3. sqrt(2 sigma²/n I(w; d | t))                        the z_i are independent given t
-    """
-    each = single_information(trial)
-    lemma = (trial.q_t * (2 * sigma2[:, None, None] * each).clamp_min(0).sqrt().mean(-1)).sum(-1)
-    jensen = (2 * sigma2 / trial.n * (trial.q_t * each.sum(-1)).sum(-1)).clamp_min(0).sqrt()
-    theorem = (2 * sigma2 / trial.n * (trial.q_t * information(trial)).sum(-1)).clamp_min(0).sqrt()
-    return lemma, jensen, theorem
+    """sigma² of L_t(w, d) under q(w|t) q(d|t), of which the paper's proof says sigma²/n with the sigma of l_t: [B]."""
+    return subgaussian_variance(trial.empirical_loss.flatten(-2), trial.unseen.flatten(-2)).amax(-1)
 
 
 def subgaussian_variance(values: Tensor, probabilities: Tensor) -> Tensor:
@@ -129,8 +112,8 @@ def subgaussian_variance(values: Tensor, probabilities: Tensor) -> Tensor:
     scale = centred.abs().amax(-1).clamp_min(torch.finfo(values.dtype).tiny)
     unit = (centred / scale[..., None])[..., None, None, :]
     log_p = probabilities.log()[..., None, None, :]
-    sign = torch.tensor([[1.0], [-1.0]], dtype=values.dtype, device=values.device)
-    centre = torch.full((*variance.shape, 2, 1), math.log(10) / 2, dtype=values.dtype, device=values.device)
+    sign = values.new_tensor([[1.0], [-1.0]])
+    centre = values.new_full((*variance.shape, 2, 1), math.log(10) / 2)
     reach = 2.5 * math.log(10)  # λ from 1e-2 to 1e3, in units of 1 / max |X - EX|
     for points in (61, 21, 21, 21):
         grid = centre + reach * torch.linspace(-1, 1, points, dtype=values.dtype, device=values.device)
@@ -140,11 +123,6 @@ def subgaussian_variance(values: Tensor, probabilities: Tensor) -> Tensor:
         centre = grid.gather(-1, at)
         reach = 2 * reach / (points - 1)
     return torch.maximum(variance, best.amax((-2, -1)) * scale**2)
-
-
-def gibbs(logits: Tensor) -> Tensor:
-    """q(w | d, t) proportional to exp(logits), over the last axis."""
-    return torch.softmax(logits, -1)
 
 
 def random_trial(worlds: int, tasks: int, letters: int, n: int, weights: int, rng: np.random.Generator) -> Trial:
@@ -159,10 +137,11 @@ def random_trial(worlds: int, tasks: int, letters: int, n: int, weights: int, rn
     loss = torch.from_numpy(np.where(zero_one, table > 0, table).astype(float))
     beta = torch.from_numpy(10 ** rng.uniform(-2, 2, size=(worlds, 1, 1, 1)))
     a = torch.from_numpy(rng.uniform(size=(worlds, 1, 1, 1)))
-    risk = loss[..., sequences(letters, n)].sum(-1).mT
-    g = torch.from_numpy(rng.standard_normal(tuple(risk.shape)))
+    g = torch.from_numpy(rng.standard_normal((worlds, tasks, letters**n, weights)))
     q_t, q_z = dirichlet((worlds, tasks), rng), dirichlet((worlds, tasks, letters), rng)
-    return Trial(q_t, q_z, gibbs(beta * ((a - 1) * risk + a * g)), loss, n)
+    q_d, places = sequences(q_z, n)
+    q_w = torch.softmax(beta * ((a - 1) * (places.sum(1) @ loss.mT) + a * g), -1)
+    return Trial(q_t, q_d, q_w, q_z, places, loss)
 
 
 def coin_trial(betas: Tensor, n: int) -> Trial:
@@ -170,9 +149,33 @@ def coin_trial(betas: Tensor, n: int) -> Trial:
 
     sigma = 1. Theorem 2 becomes an equality as β -> 0; at β = inf the learner minimises the empirical risk.
     """
-    side = torch.tensor([-1.0, 1.0], dtype=betas.dtype)
-    total = side[sequences(2, n)].sum(-1)
-    q_w = gibbs(betas[:, None, None, None] * total[:, None] * side)
-    shape = (len(betas), 1, 2)
-    loss = -(side[:, None] * side).expand(*shape, 2)
-    return Trial(torch.ones(shape[:2], dtype=betas.dtype), torch.full(shape, 0.5, dtype=betas.dtype), q_w, loss, n)
+    side = betas.new_tensor([-1.0, 1.0])
+    q_t, q_z = torch.ones_like(betas)[:, None], torch.full_like(side, 0.5).expand(len(betas), 1, 2)
+    q_d, letters = counts(q_z, n)
+    q_w = torch.softmax(betas[:, None, None, None] * (letters.sum(1) @ side)[:, None] * side, -1)
+    return Trial(q_t, q_d, q_w, q_z, letters, -(side[:, None] * side).expand(len(betas), 1, 2, 2))
+
+
+def random_likelihood_trial(
+    worlds: int, tasks: int, letters: int, n: int, weights: int, rng: np.random.Generator
+) -> tuple[Trial, World]:
+    """A random learner with l = -log p(z | w, t), and the same as a world with p(d | w, t) = prod_i p(z_i | w, t)."""
+    p_z = dirichlet((worlds, tasks, weights, letters), rng)
+    trial = replace(random_trial(worlds, tasks, letters, n, weights, rng), loss=-p_z.log())
+    p_d, _ = sequences(p_z, n)
+    return trial, World(trial.q_t, trial.q_d, trial.q_w, dirichlet((worlds, weights), rng), p_d)
+
+
+def biased_coins(n: int, biases: Tensor, w: Tensor, reduction: Reduction) -> dict[str, float]:
+    """`terms` and (popeb) for coins of given biases [T], a uniform prior on a grid w [W] and q the model's posterior.
+
+    `reduction`: "sum" is the Bayes posterior, "mean" the one that the 1/n of eq. (lik) gives.
+    """
+    loss = -torch.stack([1 - w, w], -1).log().expand(1, len(biases), -1, -1)
+    q_t, q_z = torch.full_like(biases, 1 / len(biases))[None], torch.stack([1 - biases, biases], -1)[None]
+    q_d, letters = counts(q_z, n)
+    minus_log_p = letters.mean(1) @ loss.mT * (n if reduction == "sum" else 1)
+    coins = Trial(q_t, q_d, torch.softmax(-minus_log_p, -1), q_z, letters, loss)
+    kl = kl_discrete(coins.q_w, torch.full_like(w, 1 / len(w)))
+    popeb = coins.over_tasks((coins.q_dw * minus_log_p).sum((-2, -1)) + (q_d * kl).sum(-1))
+    return {name: value.item() for name, value in {"popeb": popeb, **terms(coins)}.items()}

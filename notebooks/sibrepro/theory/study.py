@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import torch
 from pydantic import Field
+from torch import Tensor
+from torch.distributions import MultivariateNormal
 
 from sibrepro.facts import Experiment
 from sibrepro.params import Count, NonNegative, parameters
 from sibrepro.theory import bayes
 from sibrepro.theory import bottleneck as ib
 from sibrepro.theory import generalisation as gen
-from sibrepro.theory.corollary import biased_coins, random_likelihood_trial
 
 CHUNK = 100_000  # table cells at a time: sigma needs a few kilobytes for each
 TINY = 1e-12  # below it a ratio of information would be one of rounding errors
@@ -34,12 +36,9 @@ class ElboParams:
     seed: NonNegative = Field(0, description="of all random numbers")
 
 
-THEORY = Experiment(
-    "elbo_and_information_bottleneck",
-    ElboParams,
-    oldest="worlds tasks n letters weights dim seed".split(),
-    tolerance={"*": 1e-6},  # exact sums in double precision
-)
+_OLDEST = "worlds tasks n letters weights dim seed".split()
+# exact sums in double precision: there is little that may move
+THEORY = Experiment("elbo_and_information_bottleneck", ElboParams, oldest=_OLDEST, tolerance={"*": 1e-6})
 
 
 def study(p: ElboParams) -> tuple[dict[str, float], dict[str, np.ndarray]]:
@@ -55,51 +54,37 @@ def gaussian_model(p: ElboParams) -> bayes.LinearGaussianTasks:
     return bayes.random_linear_tasks(p.tasks, p.n, p.dim, v=0.5, generator=torch.Generator().manual_seed(p.seed))
 
 
-def best_diagonal(covariance: torch.Tensor) -> torch.Tensor:
-    """Covariance of the diagonal Gaussian nearest in KL(q ‖ p) to one of full covariance [..., k, k]."""
-    return torch.diag_embed(1 / torch.linalg.inv(covariance).diagonal(dim1=-2, dim2=-1))
-
-
-def _elbo_examples(p: ElboParams) -> dict[str, np.ndarray]:
+def _elbo_examples(p: ElboParams) -> dict[str, Tensor]:
     """log p(D), and the ELBO at a few q that a reader would try."""
     model = gaussian_model(p)
-    mean, covariance = model.posterior()
-    m, S = model.m.expand_as(mean), model.S.expand_as(covariance)
+    posterior, prior = model.posterior(), model.prior.expand((p.tasks,))
+    (mean, covariance), (m, S) = ((q.mean, q.covariance_matrix) for q in (posterior, prior))
     examples = {
-        "true posterior": (mean, covariance),
-        "best diagonal": (mean, best_diagonal(covariance)),
-        "narrow (MAP)": (mean, 0.05 * covariance),
-        "half-way to the prior": ((mean + m) / 2, (covariance + S) / 2),
-        "prior": (m, S),
+        "true posterior": posterior,
+        "best diagonal": bayes.best_diagonal(posterior),
+        "narrow (MAP)": MultivariateNormal(mean, 0.05 * covariance),
+        "half-way to the prior": MultivariateNormal((mean + m) / 2, (covariance + S) / 2),
+        "prior": prior,
     }
-    elbos = {f"elbo/{name}": model.elbo(*q).sum().numpy() for name, q in examples.items()}
-    return {"evidence": model.log_evidence().sum().numpy(), **elbos}
+    elbos = {f"elbo/{name}": model.elbo(q).sum() for name, q in examples.items()}
+    return {"evidence": model.log_evidence().sum(), **elbos}
 
 
-def _posterior_paths(p: ElboParams, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def _posterior_paths(p: ElboParams, rng: np.random.Generator) -> dict[str, Tensor]:
     """The terms of Theorem 1 along q(w|d,t) ∝ p(w) p(d|w,t)^β, in an aligned and in a random world."""
     shape = (1, p.tasks, p.letters**p.n, p.weights)
-    betas = np.geomspace(0.03, 30, 61)
-    curves = {"path/beta": betas}
+    curves = {"path/beta": torch.from_numpy(np.geomspace(0.03, 30, 61))}
     for kind, world in (("aligned", ib.aligned_world(*shape, rng)), ("random", ib.random_world(*shape, rng))):
-        path = [ib.with_tempered_posterior(world, beta) for beta in betas]
-        information = np.array([ib.mutual_information(w).item() for w in path])
-        curves[f"path/{kind}/information"] = information
-        curves[f"path/{kind}/popeb"] = [ib.objective(w).item() for w in path]
-        curves[f"path/{kind}/ibt"] = information + [ib.cross_entropy(w).item() for w in path]
-        curves[f"path/{kind}/ib"] = information + [ib.conditional_entropy(w).item() for w in path]
+        terms = ib.terms(ib.with_tempered_posterior(world, curves["path/beta"]))
+        curves |= {f"path/{kind}/{name}": terms[name] for name in ("information", "popeb", "ibt", "ib")}
     return curves
 
 
-def _coin_family() -> dict[str, np.ndarray]:
+def _coin_family() -> dict[str, Tensor]:
     """|gen| / bound for fair coins, from a nearly deaf learner to an empirical risk minimiser."""
     betas = torch.from_numpy(np.geomspace(0.01, 100, 81))
-    curves = {"coin/beta": betas.numpy()}
-    for n in (1, 2, 4, 10):
-        trial = gen.coin_trial(betas, n)
-        bound = gen.bounds(trial, gen.variance_proxy(trial))[-1]
-        curves[f"coin/{n}"] = (gen.gap(trial).abs() / bound).numpy()
-    return curves
+    terms = {f"coin/{n}": gen.terms(gen.coin_trial(betas, n)) for n in (1, 2, 4, 10)}
+    return {"coin/beta": betas} | {name: found["gap"].abs() / found["theorem"] for name, found in terms.items()}
 
 
 def _coins_over_n() -> dict[str, np.ndarray]:
@@ -108,65 +93,55 @@ def _coins_over_n() -> dict[str, np.ndarray]:
     sizes = [2**i for i in range(10)]
     curves = {"corollary/n": np.array(sizes)}
     for reduction in ("sum", "mean"):
-        terms = [biased_coins(n, biases, w, reduction) for n in sizes]
-        for name in ("objective", "information", "gen", "risk", "regulariser"):
-            curves[f"corollary/{reduction}/{name}"] = [getattr(t, name) for t in terms]
+        terms = pd.DataFrame([gen.biased_coins(n, biases, w, reduction) for n in sizes])
+        names = {"popeb": "objective", "gap": "gen"} | {n: n for n in ("information", "risk", "regulariser")}
+        curves |= {f"corollary/{reduction}/{name}": terms[term] for term, name in names.items()}
     return curves
 
 
 def _random_worlds(p: ElboParams, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    datasets = len(gen.sequences(p.letters, p.n))
+    datasets = gen.sequences(torch.ones(p.letters), p.n)[0].numel()  # first of all: it refuses too many
     chunk = max(1, CHUNK // (p.tasks * datasets * p.weights))
     sizes = [min(chunk, p.worlds - start) for start in range(0, p.worlds, chunk)]
     chunks = [_theorem_1(p, size, rng) | _theorem_2(p, size, rng) | _corollary(p, size, rng) for size in sizes]
     return {name: torch.cat([chunk[name] for chunk in chunks]).numpy() for name in chunks[0]}
 
 
-def _theorem_1(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+def _theorem_1(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, Tensor]:
     shape = (worlds, p.tasks, p.letters**p.n, p.weights)
-    world, aligned = ib.random_world(*shape, rng), ib.aligned_world(*shape, rng)
-    information, best = ib.mutual_information(world), ib.with_optimal_model(world)
+    world, aligned = ib.random_world(*shape, rng), ib.terms(ib.aligned_world(*shape, rng))
+    terms = ib.terms(world)
     return {
-        "objective": ib.objective(world),
-        "information": information,
-        "ibt": information + ib.cross_entropy(world),
-        "prior_gap": ib.prior_gap(world),
-        "ib": information + ib.conditional_entropy(world),
-        "data_entropy": ib.data_entropy(world),
-        "aligned_objective": ib.objective(aligned),
-        "aligned_ib": ib.mutual_information(aligned) + ib.conditional_entropy(aligned),
-        "best_objective": ib.objective(best),
-        "task_information": ib.task_information(world),
+        "objective": terms["popeb"],
+        **{name: terms[name] for name in ("information", "ibt", "prior_gap", "ib", "data_entropy", "task_information")},
+        "aligned_objective": aligned["popeb"],
+        "aligned_ib": aligned["ib"],
+        "best_objective": ib.terms(ib.with_optimal_model(world))["popeb"],
     }
 
 
-def _theorem_2(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
+def _theorem_2(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, Tensor]:
     trial = gen.random_trial(worlds, p.tasks, p.letters, p.n, p.weights, rng)
-    sigma2 = gen.variance_proxy(trial)
-    lemma, jensen, theorem = gen.bounds(trial, sigma2)
-    q_w = trial.aggregated
-    weight_entropy = (trial.q_t * -torch.xlogy(q_w, q_w).sum(-1)).sum(-1)
-    return {
-        "gap": gen.gap(trial),
-        "lemma": lemma,
-        "jensen": jensen,
-        "theorem": theorem,
-        "hoeffding": theorem * (gen.hoeffding_variance(trial) / sigma2).sqrt(),
+    terms = gen.terms(trial)
+    low, high = trial.loss.flatten(-2).aminmax(dim=-1)
+    hoeffding = ((high - low) / 2).square().amax(-1)  # the cruder sigma² of any bounded loss
+    weight_entropy = trial.over_tasks(torch.special.entr(trial.aggregated).sum(-1))
+    return {name: terms[name] for name in ("gap", "lemma", "jensen", "theorem")} | {
+        "hoeffding": terms["theorem"] * (hoeffding / terms["sigma2"]).sqrt(),
         # 0: w ignores d; 1: w is a function of d
-        "determinism": (trial.q_t * gen.information(trial)).sum(-1) / weight_entropy.clamp_min(TINY),
+        "determinism": terms["information"] / weight_entropy.clamp_min(TINY),
         # the paper's proof says that this is at most 1
-        "proof_ratio": gen.empirical_variance_proxy(trial) / (sigma2 / p.n),
+        "proof_ratio": gen.empirical_variance_proxy(trial) / (terms["sigma2"] / p.n),
     }
 
 
-def _corollary(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-    trial, world = random_likelihood_trial(worlds, p.tasks, p.letters, p.n, p.weights, rng)
-    regulariser = p.n * gen.gap(trial) ** 2 / (2 * gen.variance_proxy(trial))
-    risk = gen.empirical_risk(trial)
+def _corollary(p: ElboParams, worlds: int, rng: np.random.Generator) -> dict[str, Tensor]:
+    trial, world = gen.random_likelihood_trial(worlds, p.tasks, p.letters, p.n, p.weights, rng)
+    terms = gen.terms(trial)
     return {
-        "nll_objective": ib.objective(world),
-        "nll_printed": regulariser + risk,
-        "nll_with_n": regulariser + p.n * risk,
+        "nll_objective": ib.terms(world)["popeb"],
+        "nll_printed": terms["regulariser"] + terms["risk"],
+        "nll_with_n": terms["regulariser"] + p.n * terms["risk"],
     }
 
 

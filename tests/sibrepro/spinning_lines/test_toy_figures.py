@@ -4,16 +4,19 @@ import dataclasses
 import io
 
 import matplotlib.pyplot as plt
+import nbformat
+import numpy as np
 import pytest
 from PIL import Image
 
-from sibrepro import plots
+from sibrepro import paths, plots
 from sibrepro.spinning_lines import figures as toy_figures
 from sibrepro.spinning_lines import model as toy
 from sibrepro.spinning_lines import optimum as toy_optimum
-from sibrepro.spinning_lines.model import SpinningLines
+from sibrepro.spinning_lines.model import SpinningLines, SpinningLinesNotebook
 from sibrepro.spinning_lines.plan import BNN, OPTIMUM, SIB
 
+NOTEBOOK = paths.notebooks() / "02_spinning_lines.ipynb"
 SMALL = SpinningLines(tasks=4, epochs=1, seeds=2, n=4, K=1)
 
 
@@ -30,8 +33,13 @@ def test_every_figure_can_be_drawn_for_the_smallest_problem(records):
     plots.style()
     sib, bnn, exact = records
     figures = [toy_figures.figure_3(SMALL, sib, bnn, reading) for reading in toy.likelihood_weights(SMALL)]
-    figures += [toy_figures.readings(SMALL, sib, exact), toy_figures.trajectories(SMALL, sib, "sum")]
-    figures += [toy_figures.conditions(SMALL, exact)]
+    cells = [cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells if "plt.subplots" in cell.source]
+    assert len(cells) == 3  # those short enough to be drawn in the notebook itself
+    for cell in cells:
+        names = {"p": SMALL, "notebook": SpinningLinesNotebook(), "readings": toy.likelihood_weights(SMALL)}
+        names |= {"sib": sib, "exact": exact, "plots": plots, "plt": plt, "np": np, "toy_figures": toy_figures}
+        exec(cell, names)
+        figures.append(plt.gcf())
     for figure in figures:
         assert all(axis.get_xlabel() for axis in figure.axes if axis.get_label() != "<colorbar>")
         plt.close(figure)
