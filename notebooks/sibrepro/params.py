@@ -23,6 +23,8 @@ import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from sibrepro import paths
+
 T = TypeVar("T")
 
 parameters = dataclass(
@@ -82,15 +84,23 @@ def parse(text: str, where: str) -> Any:
 def read_file(path: Path) -> dict[str, Any] | list[dict[str, Any]]:
     """Parameters in a file: a mapping, or a list of mappings, as which the rows of a CSV file are read."""
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise ValueError(f"{paths.relative(path)} is missing")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         table = csv.DictReader(text.splitlines(), skipinitialspace=True)
         return [{n: parse(v, f"{path.name}, column {n}") for n, v in row.items() if v} for row in table]
-    content = parse(text, path.name)
+    content = parse(text, path.name) or {}
     if isinstance(content, dict) or (isinstance(content, list) and all(isinstance(row, dict) for row in content)):
         return content
     raise ValueError(f"{path.name} should hold `name: value` lines or a list of `{{name: value}}` entries")
+
+
+def of_profile(profile: str, notebook: str) -> dict[str, Any]:
+    """What `notebooks/params/<profile>/<notebook>.yaml` says; the same file serves `papermill -f`."""
+    values = read_file(paths.notebooks() / "params" / profile / f"{notebook}.yaml")
+    if isinstance(values, dict):
+        return values
+    raise ValueError(f"notebooks/params/{profile}/{notebook}.yaml should hold `name: value` lines, not a list")
 
 
 def in_cells(cells: Iterable[dict]) -> dict[str, Any]:

@@ -64,3 +64,7 @@ def refresh(notebook: Path) -> None:
 def scrub(notebooks: Iterable[Path]) -> None:
     """Strip machine-dependent metadata, in place."""
     subprocess.run([sys.executable, "-m", "nbstripout", *SCRUB, *map(str, notebooks)], check=True)
+
+
+if __name__ == "__main__":
+    scrub(map(Path, sys.argv[1:]))

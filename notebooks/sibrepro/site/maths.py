@@ -35,9 +35,10 @@ def mathml(latex: str, display: str = "inline") -> str:
     return ElementTree.tostring(formula, encoding="unicode")
 
 
-def markdown(text: str) -> str:
-    """A text of several paragraphs."""
-    return tied(MarkdownWithMath(renderer=MathmlRenderer(escape=False)).render(text))
+def markdown(text: str, **options: Any) -> str:
+    """A text of several paragraphs. No line begins with the comma after a formula."""
+    page = MarkdownWithMath(renderer=MathmlRenderer(escape=False, exclude_anchor_links=True, **options)).render(text)
+    return re.sub(r'(<math [^>]*"inline">(?:(?!</math>).)*</math>[,.;:?)’”-]+)', r'<span class="tied">\1</span>', page)
 
 
 def phrase(text: str) -> str:
@@ -45,16 +46,8 @@ def phrase(text: str) -> str:
     return markdown(text).strip().removeprefix("<p>").removesuffix("</p>")
 
 
-def tied(text: str) -> str:
-    """No line may begin with the comma after a formula."""
-    return re.sub(r'(<math [^>]*"inline">(?:(?!</math>).)*</math>[,.;:?)’”-]+)', r'<span class="tied">\1</span>', text)
-
-
 class MathmlRenderer(IPythonRenderer):
     """nbconvert's own renderer of Markdown, apart from the maths, which it leaves to MathJax."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(exclude_anchor_links=True, **options)
 
     def inline_math(self, body: str) -> str:
         return mathml(body)

@@ -11,7 +11,7 @@ from few_shot_tasks import stop_in_step
 from tiny_images import untrained_network
 
 from sibcore import datasets
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import experiment
 from sibrepro.few_shot.experiment import blocks, few_shot, together, trained_sib
 from sibrepro.few_shot.settings import FewShot

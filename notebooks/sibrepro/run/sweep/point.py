@@ -16,7 +16,7 @@ from filelock import FileLock
 from sibcore.files import write_atomically
 from sibrepro import paths
 from sibrepro.facts import Record, local, published
-from sibrepro.facts.ids import experiment_of
+from sibrepro.facts.record import experiment_of
 from sibrepro.run.execute import Execution, execute, read_back
 from sibrepro.run.notebook_files import Notebook
 
