@@ -63,14 +63,13 @@ def parser() -> argparse.ArgumentParser:
 
     data = commands.add_parser("data", help="the image sets: list them, or download one")
     actions = data.add_subparsers(dest="action", required=True)
-    about = actions.add_parser("list", help="say which there are, where they are, how to get them")
-    about.set_defaults(call=_data_list)
+    actions.add_parser("list", help="say which there are, where they are, how to get them")
     get = actions.add_parser("get", help="download one")
     get.add_argument("name", help="as `data list` says")
     place = "where it goes; default: the cache folder; another is found if SIB_DATA names it"
     get.add_argument("--to", type=Path, metavar="FOLDER", help=place)
     get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
-    get.set_defaults(call=_data_get)
+    data.set_defaults(call=_data)
 
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
     few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
@@ -130,17 +129,13 @@ def _later(name: str) -> Callable[[argparse.Namespace], int]:
     return lambda options: pkgutil.resolve_name(f"sibrepro.{name}")(options)
 
 
-def _data_list(options: argparse.Namespace) -> int:
+def _data(options: argparse.Namespace) -> int:
     from sibcore.datasets import download
 
-    print(download.overview())
-    return 0
-
-
-def _data_get(options: argparse.Namespace) -> int:
-    from sibcore.datasets import download
-
-    print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
+    if options.action == "list":
+        print(download.overview())
+    else:
+        print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
     return 0
 
 

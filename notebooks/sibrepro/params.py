@@ -9,6 +9,7 @@ message that lists what is allowed.
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import dataclasses
 import difflib
@@ -110,10 +111,9 @@ def in_cells(cells: Iterable[dict]) -> dict[str, Any]:
     for node in ast.parse("".join(tagged["source"])).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and node.value is not None:
-            try:
+            values[target.id] = None
+            with contextlib.suppress(ValueError):
                 values[target.id] = ast.literal_eval(node.value)
-            except ValueError:
-                values[target.id] = None
     return values
 
 
@@ -182,14 +182,15 @@ def _message(cls: type, given: dict, error: ValidationError) -> str:
 
 
 class _Yaml(yaml.SafeLoader):
-    """Numbers as YAML 1.2 has them, and no dates."""
+    """What a plain word means in YAML 1.2's core schema: no dates, no sixties, no octals."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":int", ":float", ":timestamp"))]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = {}  # noqa: RUF012
 
 
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+for _kind, _words in {
+    "null": r"(~|null|Null|NULL|)$",
+    "bool": r"(true|True|TRUE|false|False|FALSE)$",
+    "int": r"[-+]?(0|[1-9][0-9]*)$",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$",
+}.items():
+    _Yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_words), None)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sibrepro import paths
-from sibrepro.run import notebook_files
+from sibrepro.run.notebook import scrub
 
 FOLDER = paths.PACKAGE.parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -76,7 +76,7 @@ def test_nbval_has_outputs_to_compare(path):
 def test_metadata_is_scrubbed(path, tmp_path):
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
-    notebook_files.scrub([copy])
+    scrub([copy])
     assert copy.read_text() == path.read_text()
 
 

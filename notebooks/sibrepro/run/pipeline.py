@@ -26,7 +26,7 @@ import sibcore
 from sibcore.files import write_atomically
 from sibrepro import params, paths, site
 from sibrepro.facts import compare
-from sibrepro.run.execute import execute
+from sibrepro.run.notebook import execute
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,8 @@ from sibrepro.pacs import plan as pacs
 from sibrepro.pacs.experiment import ADAPTATION
 from sibrepro.params import of_profile
 from sibrepro.query_size import plan as query_size
-from sibrepro.run import notebook_files, pipeline
+from sibrepro.run import pipeline
+from sibrepro.run.notebook import refresh
 from sibrepro.spinning_lines import plan as spinning_lines
 from sibrepro.synthetic_gradients import plan as synthetic_gradients
 from sibrepro.theory.study import THEORY, ElboParams
@@ -35,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
     tracked = {"SIB_FIGURES": str(paths.root() / "figures"), "SIB_TABLES": str(paths.published() / "tables")}
     with mock.patch.dict(os.environ, tracked, SIB_RECOMPUTE=""):
         for job in pipeline.jobs("quick", options.only):
-            notebook_files.refresh(job.notebook)
+            refresh(job.notebook)
     readme.write()
     return 0
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from sibcore import datasets
-from sibrepro.facts import Experiment, Record, compare, local, published
+from sibrepro.facts import Record, compare, local, published
 from sibrepro.facts.record import experiment_of
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import settings
@@ -34,40 +34,26 @@ from sibrepro.theory.study import THEORY, study
 STEPS_PER_SECOND = 100  # of a training whose time is not known: only their order matters
 
 
-def _again(experiment: Experiment, run: Callable) -> tuple[Experiment, Callable[[Record], Record]]:
-    """An experiment whose runs need nothing but their settings."""
-    return experiment, lambda record: run(experiment.settings_of(record))
-
-
-def _look(experiment: Experiment, look: Callable) -> tuple[Experiment, Callable[[Record], Record]]:
-    """An experiment that looks at what a few-shot run trained: at the published one."""
-    return experiment, lambda record: look(settings.FEW_SHOT.published(settings.FEW_SHOT.settings_of(record)))
-
-
 def _pretrain(record: Record) -> Record:
     changes = {name: value for name, value in record.params.items() if name != "dataset"}
     return few_shot.pretrained(datasets.load(record.params["dataset"]), **changes)
 
 
-RUNS = {
-    experiment.name: (experiment, again)
-    for experiment, again in (
-        _again(THEORY, lambda p: THEORY.run(p, study)),
-        _again(SIB, lambda p: SIB.run(p, model.sib_experiment)),
-        _again(BNN, lambda p: BNN.run(p, model.bnn_experiment)),
-        _again(OPTIMUM, lambda p: OPTIMUM.run(p, optimum.experiment)),
-        (settings.PRETRAIN, _pretrain),
-        _again(settings.FEW_SHOT, few_shot.few_shot),
-        _again(settings.RIVAL, rival),
-        _look(settings.UNBALANCED, unbalanced),
-        _look(settings.INSIDE, inside),
-        _look(settings.JPEG, lambda trained: jpeg(trained, datasets.load(trained.params["dataset"]))),
-        _look(settings.COMPRESSION, lambda trained: compression(trained, datasets.load(trained.params["dataset"]))),
-        _look(settings.QUERY_SIZE, query_size),
-        _look(settings.RESCALED, rescaled),
-        _again(ADAPTATION, adapt),
-    )
+def _with_images(look: Callable) -> Callable:
+    return lambda trained: look(trained, datasets.load(trained.params["dataset"]))
+
+
+COMPUTE = {THEORY: study, SIB: model.sib_experiment, BNN: model.bnn_experiment, OPTIMUM: optimum.experiment}
+RUN = {settings.FEW_SHOT: few_shot.few_shot, settings.RIVAL: rival, ADAPTATION: adapt}  # by settings alone
+LOOK = {  # at what a few-shot run trained: at the published one
+    settings.UNBALANCED: unbalanced,
+    settings.INSIDE: inside,
+    settings.JPEG: _with_images(jpeg),
+    settings.COMPRESSION: _with_images(compression),
+    settings.QUERY_SIZE: query_size,
+    settings.RESCALED: rescaled,
 }
+RUNS = {experiment.name: experiment for experiment in (*COMPUTE, settings.PRETRAIN, *RUN, *LOOK)}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -95,9 +81,17 @@ def main(options: argparse.Namespace) -> int:
 
 def again(record: Record) -> compare.Comparison:
     """A published run computed here and compared; a FileNotFoundError where the data it is of are not here."""
-    experiment, run = RUNS[experiment_of(record.id)]
+    experiment = RUNS[experiment_of(record.id)]
+    p = experiment.settings_of(record)
     with mock.patch.dict(os.environ, SIB_RECOMPUTE="1"):
-        run(record)
+        if experiment in COMPUTE:
+            experiment.run(p, COMPUTE[experiment])
+        elif experiment in RUN:
+            RUN[experiment](p)
+        elif experiment in LOOK:
+            LOOK[experiment](settings.FEW_SHOT.published(p))
+        else:
+            _pretrain(record)
     here = local.load(record.id, experiment.version, record.provenance.get("data", {}))
     if here is None:
         raise FileNotFoundError("it was made of other data or features than are here")
@@ -106,7 +100,7 @@ def again(record: Record) -> compare.Comparison:
 
 def chosen(names: Sequence[str]) -> list[Record]:
     """The published runs of these ids and experiments, or all."""
-    everything = {name: r for experiment in published.experiments() for name, r in published.find(experiment).items()}
+    everything = {record.id: record for record in published.everything()}
     for name in names:
         if name not in everything and name not in RUNS:
             raise ValueError(

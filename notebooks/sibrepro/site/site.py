@@ -168,8 +168,8 @@ def read_table(file: Path) -> pd.DataFrame:
 
 def records() -> dict[str, Record]:
     """All published runs by id, in the order in which they were finished."""
-    found = [record for experiment in published.experiments() for record in published.find(experiment).values()]
-    return {record.id: record for record in sorted(found, key=lambda r: (r.provenance.get("finished", ""), r.id))}
+    by_time = sorted(published.everything(), key=lambda record: (record.provenance.get("finished", ""), record.id))
+    return {record.id: record for record in by_time}
 
 
 def origins(records: list[Record]) -> dict[str, str]:

@@ -80,7 +80,9 @@ def test_a_training_takes_the_features_that_come_with_the_project(tmp_path, monk
     asked = [Adaptation(features="shipped", target="photo", K=K, steps=3) for K in (0, 2)]
     trained = train(asked)
     made = [local.read(folder) for folder in (paths.local() / "runs").glob("adaptation-*") if folder.is_dir()]
-    assert sorted((r.id, r.params["K"]) for r in made) == sorted((r.id, K) for r, K in zip(trained, (0, 2), strict=True))
+    assert sorted((r.id, r.params["K"]) for r in made) == sorted(
+        (r.id, K) for r, K in zip(trained, (0, 2), strict=True)
+    )
     with pytest.raises(ValueError, match="video"):
         train([Adaptation(features="shipped", target="video", method="Rot", steps=3)])
 

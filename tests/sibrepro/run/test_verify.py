@@ -22,7 +22,7 @@ def test_a_wrong_number_is_named_with_both_values(tmp_path, monkeypatch, capsys)
     (record,) = published.find(OPTIMUM).values()
     monkeypatch.setenv("SIB_HOME", str(tmp_path))
     wrong = dataclasses.replace(record, metrics=record.metrics | {"sum/kl_posterior": 0.5})
-    publish.add(verify.RUNS[OPTIMUM][0], [wrong])
+    publish.add(verify.RUNS[OPTIMUM], [wrong])
     assert __main__.main(["verify", record.id]) == 1
     said = capsys.readouterr().out
     assert "DISAGREES with the published run: sum/kl_posterior 0.5 -> 0.766395" in said

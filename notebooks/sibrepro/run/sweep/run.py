@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from sibcore.files import write_atomically
 from sibrepro import params, paths
-from sibrepro.run.notebook_files import Notebook
+from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep import grid, table
 from sibrepro.run.sweep.point import Point, Result, key, read_all, work
 
