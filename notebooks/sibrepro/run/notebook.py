@@ -26,7 +26,7 @@ from sibcore.files import write_atomically
 from sibrepro import params
 from sibrepro.facts import local, manifest
 
-# Outputs and execution counts stay: they are what readers see and what nbval compares with.
+# Outputs and execution counts stay: they are what readers see and what nbval compares with. As in the commit hook.
 SCRUB = ["--keep-output", "--keep-count", "--extra-keys"]
 SCRUB += ["metadata.papermill metadata.widgets metadata.language_info.version cell.metadata.papermill"]
 
@@ -178,7 +178,3 @@ def refresh(notebook: Path) -> None:
 def scrub(notebooks: Iterable[Path]) -> None:
     """Strip machine-dependent metadata, in place."""
     subprocess.run([sys.executable, "-m", "nbstripout", *SCRUB, *map(str, notebooks)], check=True)
-
-
-if __name__ == "__main__":  # what the commit hook calls
-    scrub(map(Path, sys.argv[1:]))

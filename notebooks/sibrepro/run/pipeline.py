@@ -196,10 +196,9 @@ def _run(job: Job, force: bool) -> Outcome:
 def _say_cell(cell: Any, cell_index: int) -> None:
     """Which cell it is at: a line each, as readable in a log file as in a terminal."""
     if cell.cell_type == "code":
-        lines = [
-            line for line in cell.source.splitlines() if line and not line.startswith(("#", "%", "import", "from"))
-        ]
-        print(f"  cell {cell_index + 1}: {(lines or [''])[0][:80]}", flush=True)
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        telling = [line for line in lines if not line.startswith(("#", "%", "import", "from"))]
+        print(f"  cell {cell_index + 1}: {(telling or lines or [''])[0][:80]}", flush=True)
 
 
 def _below(stream: TextIO) -> SimpleNamespace:
