@@ -15,11 +15,10 @@ from typing import Any
 
 import nbformat
 import papermill
+from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellTimeoutError
-from papermill.clientwrap import PapermillNotebookClient
-from papermill.engines import NBClientEngine, papermill_engines
-from papermill.log import logger
+from traitlets import Dict
 from traitlets.config import Config
 
 from sibcore.files import write_atomically
@@ -66,31 +65,13 @@ class Execution:
     told: list[dict[str, Any]]  # what the notebook used and made; see `manifest`
 
 
-class Engine(NBClientEngine):
-    """papermill's engine, with an environment for the kernel alone and a time limit for the whole notebook."""
+class Kernel(AsyncKernelManager):
+    """Jupyter's manager of a kernel, with an environment for that kernel besides this process's."""
 
-    NAME = "sib"
+    environment = Dict().tag(config=True)
 
-    @classmethod
-    def execute_managed_notebook(
-        cls, nb_man: Any, kernel_name: str, environment: Mapping[str, str], limit: float | None, **options: Any
-    ) -> nbformat.NotebookNode:
-        started = time.monotonic()
-        client = PapermillNotebookClient(
-            nb_man,
-            kernel_name=kernel_name,
-            log=logger,
-            startup_timeout=options.pop("start_timeout"),
-            timeout_func=lambda cell: limit and max(limit - (time.monotonic() - started), 1e-3),
-            **{name: value for name, value in options.items() if name != "input_path"},
-        )
-        try:
-            return client.execute(env={**os.environ, **environment})
-        except CellTimeoutError:
-            raise TimeoutError(f"not finished after {limit:g} s") from None
-
-
-papermill_engines.register(Engine.NAME, Engine)
+    async def start_kernel(self, **options: Any) -> None:
+        await super().start_kernel(**options, env={**os.environ, **self.environment})
 
 
 def execute(
@@ -111,23 +92,25 @@ def execute(
     with tempfile.TemporaryDirectory(prefix="sib-") as scratch:  # a short name, for the path of a socket is limited
         told = Path(scratch) / "manifest"
         # Files, not ports: kernels that start at the same moment may choose the same port, and then one dies.
-        sockets = Config(KernelManager={"transport": "ipc", "ip": f"{scratch}/kernel"})
+        kernel = {"transport": "ipc", "ip": f"{scratch}/kernel"}
+        kernel["environment"] = {"SIB_MANIFEST": str(told), **environment}
         try:
             papermill.execute_notebook(
                 notebook,
                 output,
                 parameters=dict(parameters),
-                engine_name=Engine.NAME,
                 kernel_name="python3",
                 progress_bar=False,
-                environment={"SIB_MANIFEST": str(told), **environment},
-                limit=limit,
+                kernel_manager_class=Kernel,
+                config=Config(Kernel=kernel),
                 shutdown_kernel="immediate",
-                config=sockets,
+                timeout_func=lambda cell: limit and max(limit - (time.monotonic() - started), 1e-3),
                 **options,
             )
         except Exception as failure:  # a cell, a dead or missing kernel, a time limit, a full disk
             error = f"{type(failure).__name__}: {failure}"
+            if isinstance(failure, CellTimeoutError):
+                error = f"TimeoutError: not finished after {limit:g} s"
             cells = nbformat.read(output, as_version=4).cells if output.is_file() else []
             error = _error_in(cells, error) or error
         return Execution(error, round(time.monotonic() - started, 3), manifest.read(told))
