@@ -83,12 +83,11 @@ def render(notebook: Notebook, pages: set[str]) -> Page:
 
 
 def _prepare(content: nbformat.NotebookNode) -> dict[str, str]:
-    """Name cells, say what their pictures show, drop progress lines; where each figure is."""
+    """Name cells, say what their pictures show; where each figure is."""
     figures = {}
     for number, cell in enumerate(content.cells):
         cell.metadata["anchor"] = f"cell-{number}"
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
             named = re.findall(r"[\"'](\d\d_\w+?)(?:\.gif)?[\"']", cell.source)
             figures |= dict.fromkeys(named, cell.metadata["anchor"])
             cell.metadata["alt"] = f"Figure: {readable(named[0])}" if named else "Output of the code above"
