@@ -28,7 +28,7 @@ from sibcore.vision.pretrain import CosineHead, Recipe
 from sibrepro import tables
 from sibrepro.few_shot.plan import FewShotNotebook
 from sibrepro.few_shot.settings import FewShot
-from sibrepro.run import pipeline
+from sibrepro.params import of_profile
 from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
@@ -120,8 +120,8 @@ def sib_work(p: FewShot, dim: int, train: bool) -> Callable[[], object]:
 
 def stages(measure: bool) -> list[Stage]:
     """The paper profile's, in the order of their phases."""
-    table_1 = FewShotNotebook(**pipeline.profile_parameters("03_few_shot_tables", "paper"))
-    grid = SyntheticGradientsNotebook(**pipeline.profile_parameters("04_synthetic_gradients", "paper"))
+    table_1 = FewShotNotebook(**of_profile("paper", "03_few_shot_tables"))
+    grid = SyntheticGradientsNotebook(**of_profile("paper", "04_synthetic_gradients"))
     origins = [(origin["dataset"], origin["backbone"]) for origin in table_1.origins()]
     found = [_images(1, "pretraining", *origin, TRAINING * Recipe().epochs, True, measure) for origin in origins]
     found += [_images(2, "features", *origin, ALL, False, measure) for origin in origins]

@@ -4,106 +4,23 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import pkgutil
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from sibrepro import paths
-from sibrepro.run.sweep import cli as sweep
+
+SWEEP = ("run", "table", "plot", "-h", "--help")
+EXAMPLE = "example: sib sweep notebooks/02_spinning_lines.ipynb -g K=1,3,5 -g seed=0:4 -p epochs 50 -j 2"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="sib", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-
-    run = commands.add_parser("run", help="run the notebooks through papermill")
-    run.add_argument("--profile", choices=paths.PROFILES, default="quick", help="how much to compute")
-    run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
-    run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
-    run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
-    run.add_argument("--report", action="store_true", help="build the report at the end")
-    run.set_defaults(call=_run)
-
-    verify = commands.add_parser("verify", help="compute published runs again and compare, cheapest first")
-    verify.add_argument("names", nargs="*", metavar="ID|EXPERIMENT", help="which; default: all")
-    verify.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, drawn at random")
-    verify.add_argument("--seed", type=int, default=0, help="of the drawing")
-    verify.add_argument("--budget", default="10m", metavar="TIME", help="begin no run after this time: 90s, 10m, 2h")
-    verify.set_defaults(call=_verify)
-
-    publish = commands.add_parser("publish", help="for maintainers: write facts, notebooks, figures, tables and README")
-    publish.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook, and facts")
-    publish.add_argument("--only-facts", action="store_true", help="publish planned runs of this machine, draw nothing")
-    publish.set_defaults(call=_publish)
-
-    scrub = commands.add_parser("scrub", help="strip machine-dependent metadata from notebooks, keeping their outputs")
-    scrub.add_argument("notebooks", nargs="+", type=Path)
-    scrub.set_defaults(call=_scrub)
-
-    data = commands.add_parser("data", help="the image sets: list them, or download one")
-    actions = data.add_subparsers(dest="action", required=True)
-    actions.add_parser("list", help="say which there are, where they are, how to get them").set_defaults(
-        call=_data_list
-    )
-    get = actions.add_parser("get", help="download one")
-    get.add_argument("name", help="as `data list` says")
-    get.add_argument(
-        "--to",
-        type=Path,
-        metavar="FOLDER",
-        help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
-    )
-    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
-    get.set_defaults(call=_data_get)
-
-    few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
-    few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
-    few.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
-    few.add_argument(
-        "--backbone", default="conv4-64", help="feature network; pretrained now if there is no record of it"
-    )
-    few.add_argument(
-        "--features",
-        choices=["images", "shipped"],
-        default="images",
-        help="compute them from images, or take those that come with the project",
-    )
-    few.add_argument("--shots", type=int, nargs="+", default=[1, 5], help="one run for each")
-    few.add_argument("--K", type=int, nargs="+", default=[0, 1, 3, 5], help="one run for each")
-    few.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
-    few.add_argument("--steps", type=int, default=40_000, help="meta-training steps")
-    few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
-    few.set_defaults(call=_few_shot)
-
-    ship = commands.add_parser("ship", help="write the features that come with the project anew, from images")
-    ship.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
-    ship.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
-    ship.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
-    ship.add_argument("--size", type=int, default=160, help="width of the images in pixels, of PACS")
-    ship.set_defaults(call=_ship)
-
-    report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
-    report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/local/report")
-    report.set_defaults(call=_report)
-
-    adapt = commands.add_parser("adapt", help="domain adaptation on PACS: train and test on a target, as run records")
-    adapt.add_argument("--target", nargs="+", default=["art_painting", "cartoon", "photo", "sketch"], help="domains")
-    adapt.add_argument("--method", default="SIB-Rot", help="source-only, Rot, SIB or SIB-Rot")
-    adapt.add_argument("--K", type=int, nargs="+", default=[0, 3], help="one run for each; other methods have none")
-    adapt.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
-    adapt.add_argument("--backbone", default="efficientnet-lite0", help="feature network; or resnet18")
-    adapt.add_argument(
-        "--features",
-        choices=["shipped", "frozen", "upper", "all"],
-        default="frozen",
-        help="those of the project; or from images, with nothing, the upper part or all of the network trained",
-    )
-    adapt.add_argument("--size", type=int, default=160, help="width of the images in pixels")
-    adapt.add_argument("--steps", type=int, default=2000, help="training steps")
-    adapt.set_defaults(call=_adapt)
-
-    sweep.add_parser(commands)
-
-    options = parser.parse_args(sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["sweep"] and arguments[1:2] and arguments[1] not in SWEEP:
+        arguments = ["sweep", "run", *arguments[1:]]  # the word `run` may be left out
+    options = parser().parse_args(arguments)
     try:
         return options.call(options)
     except ValueError as error:
@@ -114,56 +31,111 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
-def _run(options: argparse.Namespace) -> int:
-    from sibrepro.run import pipeline
+def parser() -> argparse.ArgumentParser:
+    whole = argparse.ArgumentParser(prog="sib", description=__doc__)
+    commands = whole.add_subparsers(dest="command", required=True)
 
-    todo = pipeline.jobs(options.profile, options.only)
-    if options.list:
-        for job in todo:
-            why = "forced" if options.force else job.why()
-            print(f"{job.name:<40} {'would run: ' + why if why else 'unchanged'}")
-        return 0
-    outcomes = pipeline.run_all(todo, options.force)
-    print(pipeline.summary(outcomes))
-    if options.report:
-        _report(argparse.Namespace(out=None))
-    return 1 if any(outcome.error for outcome in outcomes) or pipeline.disagreements(outcomes) else 0
+    run = commands.add_parser("run", help="run the notebooks through papermill")
+    run.add_argument("--profile", choices=paths.PROFILES, default="quick", help="how much to compute")
+    run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
+    run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
+    run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
+    run.add_argument("--report", action="store_true", help="build the report at the end")
+    run.set_defaults(call=_later("run.pipeline:main"), out=None)
+
+    report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/local/report")
+    report.set_defaults(call=_later("run.pipeline:report"))
+
+    verify = commands.add_parser("verify", help="compute published runs again and compare, cheapest first")
+    verify.add_argument("names", nargs="*", metavar="ID|EXPERIMENT", help="which; default: all")
+    verify.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, drawn at random")
+    verify.add_argument("--seed", type=int, default=0, help="of the drawing")
+    verify.add_argument(
+        "--budget", type=seconds, default="10m", metavar="TIME", help="begin no run after this time: 90s, 10m, 2h"
+    )
+    verify.set_defaults(call=_later("run.verify:main"))
+
+    publish = commands.add_parser("publish", help="for maintainers: write facts, notebooks, figures, tables and README")
+    publish.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook, and facts")
+    publish.add_argument("--only-facts", action="store_true", help="publish planned runs of this machine, draw nothing")
+    publish.set_defaults(call=_later("run.publish:main"))
+
+    data = commands.add_parser("data", help="the image sets: list them, or download one")
+    actions = data.add_subparsers(dest="action", required=True)
+    actions.add_parser("list", help="say which there are, where they are, how to get them")
+    get = actions.add_parser("get", help="download one")
+    get.add_argument("name", help="as `data list` says")
+    place = "where it goes; default: the cache folder; another is found if SIB_DATA names it"
+    get.add_argument("--to", type=Path, metavar="FOLDER", help=place)
+    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
+    data.set_defaults(call=_data)
+
+    few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
+    few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
+    few.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
+    few.add_argument("--backbone", default="conv4-64", help="feature network; pretrained if there is no record of it")
+    shipped = "compute them from images, or take those that come with the project"
+    few.add_argument("--features", choices=["images", "shipped"], default="images", help=shipped)
+    few.add_argument("--shots", type=int, nargs="+", default=[1, 5], help="one run for each")
+    few.add_argument("--K", type=int, nargs="+", default=[0, 1, 3, 5], help="one run for each")
+    few.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
+    few.add_argument("--steps", type=int, default=40_000, help="meta-training steps")
+    few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
+    few.set_defaults(call=_few_shot)
+
+    sweep = commands.add_parser("sweep", help="run one notebook over a grid of parameters, here or on a Dask cluster")
+    actions = sweep.add_subparsers(dest="action", required=True)
+    run = actions.add_parser("run", help="run it; the word `run` may be left out", epilog=EXAMPLE)
+    run.add_argument("notebook", type=Path)
+    run.add_argument("-g", "--grid", action="append", default=[], metavar="K=0,1,3", help="values; or seed=0:5")
+    run.add_argument("-f", "--file", action="append", default=[], type=Path, help="a grid as YAML, or points as CSV")
+    run.add_argument("-p", "--parameter", action="append", default=[], nargs=2, metavar=("NAME", "VALUE"), help="fixed")
+    run.add_argument("--zip", action="store_true", help="pair the lists instead of multiplying them")
+    run.add_argument("--profile", choices=paths.PROFILES, help="take what is not given from notebooks/params/")
+    run.add_argument("--name", help="of the folder in results/local/sweeps; default: the notebook's")
+    run.add_argument("-j", "--processes", type=int, metavar="N", help="points at a time; default: one per core")
+    run.add_argument("--threads", type=int, metavar="N", help="of each point; default: cores / points at a time")
+    run.add_argument("--timeout", type=seconds, metavar="TIME", help="of a point: 90s, 30m, 2h; then it has failed")
+    run.add_argument("--retry-failed", action="store_true", help="run failed points again")
+    run.add_argument("--redo", action="store_true", help="execute all points again; valid run records are still loaded")
+    run.add_argument("--dry-run", action="store_true", help="list the points and what would be done; run nothing")
+    run.add_argument("--dask", default="local", metavar="ADDRESS", help="tcp://host:8786; default: processes made here")
+    run.set_defaults(call=_later("run.sweep.run:main"))
+    table = actions.add_parser("table", help="write the table again, for instance after plain papermill calls")
+    table.add_argument("folder", type=Path)
+    table.set_defaults(call=_later("run.sweep.table:main"))
+    plot = actions.add_parser("plot", help="draw a metric against a parameter")
+    plot.add_argument("folder", type=Path)
+    plot.add_argument("--x", required=True, help="a parameter")
+    plot.add_argument("--y", required=True, help="a metric; the end of its name will do if that is clear")
+    for place in ("hue", "style", "col", "row"):
+        plot.add_argument(f"--{place}", help="a parameter")
+    plot.add_argument("--out", type=Path, help="file to write, .png, .pdf or .svg; default: in the sweep's plots/")
+    plot.set_defaults(call=_later("run.sweep.table:plot"))
+    return whole
 
 
-def _verify(options: argparse.Namespace) -> int:
-    from sibrepro.run import verify
+def seconds(text: str) -> float:
+    """ "90s", "10m" or "2h" in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if not found or not float(found[1]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: expected one such as 90s, 10m or 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
-    return verify.verify(options.names, options.sample, verify.seconds(options.budget), options.seed)
+
+def _later(name: str) -> Callable[[argparse.Namespace], int]:
+    """What `name` calls, imported only then: torch, pandas and Dask take seconds."""
+    return lambda options: pkgutil.resolve_name(f"sibrepro.{name}")(options)
 
 
-def _publish(options: argparse.Namespace) -> int:
-    from sibrepro.run import publish
+def _data(options: argparse.Namespace) -> int:
+    from sibcore.datasets import download
 
-    if options.only_facts:
-        print(*publish.facts(), sep="\n")
+    if options.action == "list":
+        print(download.overview())
     else:
-        publish.everything(options.only)
-    return 0
-
-
-def _scrub(options: argparse.Namespace) -> int:
-    from sibrepro.run import notebook_files
-
-    notebook_files.scrub(options.notebooks)
-    return 0
-
-
-def _data_list(options: argparse.Namespace) -> int:
-    from sibcore.datasets import download
-
-    print(download.overview())
-    return 0
-
-
-def _data_get(options: argparse.Namespace) -> int:
-    from sibcore.datasets import download
-
-    print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
+        print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
     return 0
 
 
@@ -181,47 +153,6 @@ def _few_shot(options: argparse.Namespace) -> int:
             for n in ("best", "last")
         )
         print(f"{shots}-shot K={K} seed={seed}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
-    return 0
-
-
-def _adapt(options: argparse.Namespace) -> int:
-    from sibrepro.pacs.experiment import Adaptation, turns_for
-    from sibrepro.pacs.plan import train
-
-    names = ("method", "backbone", "features", "size", "steps")
-    settings = {name: getattr(options, name) for name in names}
-    settings["turns"] = turns_for(options.features)
-    steps = options.K if options.method in ("SIB", "SIB-Rot") else [0]
-    for target, K, seed in itertools.product(options.target, steps, options.seed):
-        (record,) = train([Adaptation(target=target, K=K, seed=seed, **settings)])
-        accuracy = f"{record.metrics['accuracy']:.2f} %"
-        print(f"{target}, {options.method}, K={K} seed={seed}: {accuracy}  ({record.id})", flush=True)
-    return 0
-
-
-def _ship(options: argparse.Namespace) -> int:
-    from sibcore import datasets
-    from sibcore.vision import rotations
-    from sibrepro.few_shot import shipped
-    from sibrepro.few_shot.experiment import pretrained_network
-    from sibrepro.pacs import shipped as shipped_rotations
-
-    if options.data == "pacs":
-        data = datasets.load(options.data, options.source, size=options.size)
-        bank = rotations.rotations(data, options.backbone)
-        path = shipped_rotations.make(bank, data.name, options.backbone, options.size)
-    else:
-        data = datasets.load(options.data, options.source)
-        path = shipped.make(data, pretrained_network(data, options.backbone))
-    print(f"{paths.relative(path)}: {path.stat().st_size / 1e6:.1f} MB")
-    return 0
-
-
-def _report(options: argparse.Namespace) -> int:
-    from sibrepro import site
-    from sibrepro.run import pipeline
-
-    print(f"report: {site.build(options.out, pipeline.executed())}")
     return 0
 
 

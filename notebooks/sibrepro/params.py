@@ -9,6 +9,7 @@ message that lists what is allowed.
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import dataclasses
 import difflib
@@ -22,6 +23,8 @@ from typing import Annotated, Any, TypeVar
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
+
+from sibrepro import paths
 
 T = TypeVar("T")
 
@@ -82,15 +85,23 @@ def parse(text: str, where: str) -> Any:
 def read_file(path: Path) -> dict[str, Any] | list[dict[str, Any]]:
     """Parameters in a file: a mapping, or a list of mappings, as which the rows of a CSV file are read."""
     if not path.is_file():
-        raise ValueError(f"there is no file {path}")
+        raise ValueError(f"{paths.relative(path)} is missing")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
         table = csv.DictReader(text.splitlines(), skipinitialspace=True)
         return [{n: parse(v, f"{path.name}, column {n}") for n, v in row.items() if v} for row in table]
-    content = parse(text, path.name)
+    content = parse(text, path.name) or {}
     if isinstance(content, dict) or (isinstance(content, list) and all(isinstance(row, dict) for row in content)):
         return content
     raise ValueError(f"{path.name} should hold `name: value` lines or a list of `{{name: value}}` entries")
+
+
+def of_profile(profile: str, notebook: str) -> dict[str, Any]:
+    """What `notebooks/params/<profile>/<notebook>.yaml` says; the same file serves `papermill -f`."""
+    values = read_file(paths.notebooks() / "params" / profile / f"{notebook}.yaml")
+    if isinstance(values, dict):
+        return values
+    raise ValueError(f"notebooks/params/{profile}/{notebook}.yaml should hold `name: value` lines, not a list")
 
 
 def in_cells(cells: Iterable[dict]) -> dict[str, Any]:
@@ -100,10 +111,9 @@ def in_cells(cells: Iterable[dict]) -> dict[str, Any]:
     for node in ast.parse("".join(tagged["source"])).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and node.value is not None:
-            try:
+            values[target.id] = None
+            with contextlib.suppress(ValueError):
                 values[target.id] = ast.literal_eval(node.value)
-            except ValueError:
-                values[target.id] = None
     return values
 
 
@@ -172,14 +182,15 @@ def _message(cls: type, given: dict, error: ValidationError) -> str:
 
 
 class _Yaml(yaml.SafeLoader):
-    """Numbers as YAML 1.2 has them, and no dates."""
+    """What a plain word means in YAML 1.2's core schema: no dates, no sixties, no octals."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012
-        first: [(tag, regexp) for tag, regexp in resolvers if not tag.endswith((":int", ":float", ":timestamp"))]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers = {}  # noqa: RUF012
 
 
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$")
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
-_Yaml.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+for _kind, _words in {
+    "null": r"(~|null|Null|NULL|)$",
+    "bool": r"(true|True|TRUE|false|False|FALSE)$",
+    "int": r"[-+]?(0|[1-9][0-9]*)$",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$",
+}.items():
+    _Yaml.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_words), None)

@@ -18,11 +18,9 @@ def root() -> Path:
 
     The last case is a plain `pip install` without a checkout: results then go to `~/.sibcore`.
     """
-    home = os.environ.get("SIB_HOME")
-    if home:
-        return Path(home).expanduser().resolve()
     checkout = PACKAGE.parents[1]
-    return checkout if (checkout / "pyproject.toml").is_file() else Path.home() / ".sibcore"
+    here = checkout if (checkout / "pyproject.toml").is_file() else Path.home() / ".sibcore"
+    return _named("SIB_HOME") or here
 
 
 def notebooks() -> Path:
@@ -36,20 +34,17 @@ def published() -> Path:
 
 def local() -> Path:
     """What is computed here: `SIB_OUTPUT` if set, else `results/local`."""
-    folder = os.environ.get("SIB_OUTPUT")
-    return Path(folder).expanduser().resolve() if folder else root() / "results" / "local"
+    return _named("SIB_OUTPUT") or root() / "results" / "local"
 
 
 def figures() -> Path:
     """Where figures are drawn: `SIB_FIGURES` if set (`publish`, and points of a sweep), else below `local()`."""
-    folder = os.environ.get("SIB_FIGURES")
-    return Path(folder).expanduser().resolve() if folder else local() / "figures"
+    return _named("SIB_FIGURES") or local() / "figures"
 
 
 def tables() -> Path:
     """Where tables are written: `SIB_TABLES` if set (`publish`), else below `local()`."""
-    folder = os.environ.get("SIB_TABLES")
-    return Path(folder).expanduser().resolve() if folder else local() / "tables"
+    return _named("SIB_TABLES") or local() / "tables"
 
 
 def relative(path: Path) -> str:
@@ -59,3 +54,8 @@ def relative(path: Path) -> str:
         if path.is_relative_to(base):
             return path.relative_to(base).as_posix()
     return path.as_posix()
+
+
+def _named(variable: str) -> Path | None:
+    folder = os.environ.get(variable)
+    return Path(folder).expanduser().resolve() if folder else None

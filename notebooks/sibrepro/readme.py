@@ -19,7 +19,7 @@ import pandas as pd
 from sibcore.files import write_atomically
 from sibrepro import claims, paths
 from sibrepro.facts import published
-from sibrepro.facts.ids import experiment_of
+from sibrepro.facts.record import experiment_of
 from sibrepro.pacs import plan as pacs
 from sibrepro.pacs.tables import gain
 

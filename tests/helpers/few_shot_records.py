@@ -17,7 +17,7 @@ from sibcore.sib import SIB
 from sibcore.vision.features import Features
 from sibrepro.facts import Experiment, Record, publish
 from sibrepro.facts.experiment import EXPERIMENTS
-from sibrepro.facts.ids import as_dict, experiment_of
+from sibrepro.facts.record import as_dict, experiment_of
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.inside import look
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, RIVAL, UNBALANCED, FewShot, Rival

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sibrepro.facts import Experiment, Record, publish
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 
 
 def record(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from sibrepro import paths
-from sibrepro.run import notebook_files
+from sibrepro.run.notebook import SCRUB, scrub
 
 FOLDER = paths.PACKAGE.parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -76,8 +77,14 @@ def test_nbval_has_outputs_to_compare(path):
 def test_metadata_is_scrubbed(path, tmp_path):
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
-    notebook_files.scrub([copy])
+    scrub([copy])
     assert copy.read_text() == path.read_text()
+
+
+def test_the_commit_hook_scrubs_as_publish_does():
+    hooks = yaml.safe_load((FOLDER.parent / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    (entry,) = (hook["entry"] for hook in hooks if hook["id"] == "scrub-notebooks")
+    assert shlex.split(entry) == ["nbstripout", *SCRUB]
 
 
 @each_notebook

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sibrepro.facts.record import Record
 
 EXACT = 1e-6  # relative: where an experiment states nothing
 Tolerance = Mapping[str, "float | None"]  # pattern of metric names -> largest deviation; None: not compared
-ENVIRONMENT = ("commit", "dirty", "versions", "device", "processor", "threads", "platform")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,32 +20,24 @@ class Comparison:
     """A run computed here against the published one; `deviation` in units of what is allowed."""
 
     id: str
-    agrees: bool
     metric: str  # the one that moved most
     published: Any
     here: Any
     deviation: float
-    environments: tuple[dict[str, Any], dict[str, Any]]
-
-    def __str__(self) -> str:
-        if self.agrees:
-            return f"{self.id}: agrees with the published run (largest deviation: {self.moved})"
-        theirs, ours = (_environment(known) for known in self.environments)
-        return (
-            f"{self.id}: DISAGREES with the published run: {self.moved}\n"
-            f"    published with {theirs}\n    computed here with {ours}"
-        )
+    environments: Sequence[str]  # theirs and ours
 
     @property
-    def moved(self) -> str:
-        return f"{self.metric} {_short(self.published)} -> {_short(self.here)}, {self.deviation:.2g} of what is allowed"
+    def agrees(self) -> bool:
+        return self.deviation <= 1
 
-
-def said(verdicts: Collection[Comparison]) -> str:
-    """How many agree, in a line."""
-    agree = sum(verdict.agrees for verdict in verdicts)
-    largest = max((verdict.deviation for verdict in verdicts), default=0.0)
-    return f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
+    def __str__(self) -> str:
+        values = f"{self.metric} {_short(self.published)} -> {_short(self.here)}"
+        moved = f"{values}, {self.deviation:.2g} of what is allowed"
+        if self.agrees:
+            return f"{self.id}: agrees with the published run (largest deviation: {moved})"
+        theirs, ours = self.environments
+        said = f"{self.id}: DISAGREES with the published run: {moved}"
+        return f"{said}\n    published with {theirs}\n    computed here with {ours}"
 
 
 def compare(published: Record, here: Record, tolerance: Tolerance) -> Comparison:
@@ -54,9 +45,16 @@ def compare(published: Record, here: Record, tolerance: Tolerance) -> Comparison
     names = sorted({*published.metrics, *here.metrics})
     moved = {name: _deviation(name, published.metrics.get(name), here.metrics.get(name), tolerance) for name in names}
     worst = max(names, key=lambda name: moved[name])
-    environments = tuple({key: r.provenance.get(key) for key in ENVIRONMENT} for r in (published, here))
     values = published.metrics.get(worst), here.metrics.get(worst)
-    return Comparison(here.id, moved[worst] <= 1, worst, *values, moved[worst], environments)
+    environments = [_environment(record.provenance) for record in (published, here)]
+    return Comparison(here.id, worst, *values, moved[worst], environments)
+
+
+def said(verdicts: Collection[Comparison]) -> str:
+    """How many agree, in a line."""
+    agree = sum(verdict.agrees for verdict in verdicts)
+    largest = max((verdict.deviation for verdict in verdicts), default=0.0)
+    return f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
 
 
 def _deviation(name: str, published: Any, here: Any, tolerance: Tolerance) -> float:
@@ -70,10 +68,10 @@ def _deviation(name: str, published: Any, here: Any, tolerance: Tolerance) -> fl
     return abs(published - here) / allowed
 
 
-def _environment(known: Mapping[str, Any]) -> str:
-    versions = known.get("versions") or {}
-    commit = f"{str(known.get('commit'))[:8]}{' (changed)' if known.get('dirty') else ''}"
-    return f"commit {commit}, torch {versions.get('torch')}, {known.get('processor')}, {known.get('threads')} threads"
+def _environment(made: Mapping[str, Any]) -> str:
+    commit = f"{str(made.get('commit'))[:8]}{' (changed)' if made.get('dirty') else ''}"
+    torch = (made.get("versions") or {}).get("torch")
+    return f"commit {commit}, torch {torch}, {made.get('processor')}, {made.get('threads')} threads"
 
 
 def _short(value: Any) -> str:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
-from sibrepro.facts import compare, ids, local, manifest, published
-from sibrepro.facts.record import Record
+from sibrepro.facts import compare, local, manifest, published
+from sibrepro.facts.record import Record, experiment_of, run_id
 
 EXPERIMENTS: dict[str, Experiment] = {}  # all there are, by name
 STALE = "†"
-Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +36,7 @@ class Experiment:
         EXPERIMENTS[self.name] = self
 
     def id(self, params: Any) -> str:
-        return ids.run_id(self.name, params, self.oldest)
+        return run_id(self.name, params, self.oldest)
 
     def published(self, params: Any) -> Record | None:
         """The published run of these parameters."""
@@ -66,7 +63,7 @@ class Experiment:
     def run(
         self,
         params: Any,
-        compute: Compute,
+        compute: local.Compute,
         *,
         data: Mapping[str, str] | None = None,
         long: bool = False,
@@ -82,28 +79,31 @@ class Experiment:
         drawn does not depend on the machine; if not, the one computed here is, and a loud line names both.
         """
         name, data = self.id(params), dict(data or {})
-        known = self.published(params)
-        known = known if known and known.provenance.get("data", {}) == data else None
-        here = local.load(name, self.version, data)
-        if here is None and known and not self.is_stale(known) and not local.recompute():
+        known, here = self._known(params, data), local.load(name, self.version, data)
+        if here is None and self._suffices(known):
             local.say(f"{name}: published")
             manifest.note("run", name, how="published")
             return known
-        computed = here is None
-        if computed:
-            here = local.compute(name, self.version, params, compute, data, long, spent)
-        local.say(f"{name}: {'computed' if computed else 'loaded'}")
+        how = "loaded" if here else "computed"
+        here = here or local.compute(name, self.version, params, compute, data, long, spent)
+        local.say(f"{name}: {how}")
         verdict = compare.compare(known, here, self.tolerance) if known else None
         if verdict:
             local.say(str(verdict))
-        manifest.note("run", name, how="computed" if computed else "loaded", compared=_told(verdict))
+        manifest.note("run", name, how=how, compared=dataclasses.asdict(verdict) if verdict else None)
         return known if verdict and verdict.agrees else here
 
     def is_done(self, params: Any, data: Mapping[str, str]) -> bool:
         """Whether `run` would have nothing to compute."""
-        known = self.published(params)
-        usable = known and known.provenance.get("data", {}) == dict(data) and not self.is_stale(known)
-        return bool(usable and not local.recompute()) or local.load(self.id(params), self.version, data) is not None
+        return self._suffices(self._known(params, data)) or bool(local.load(self.id(params), self.version, data))
+
+    def _known(self, params: Any, data: Mapping[str, str]) -> Record | None:
+        """The published run of these parameters and data."""
+        record = self.published(params)
+        return record if record and record.provenance.get("data", {}) == dict(data) else None
+
+    def _suffices(self, known: Record | None) -> bool:
+        return known is not None and not self.is_stale(known) and not local.recompute()
 
 
 def named(records: Iterable[Record]) -> str:
@@ -112,7 +112,7 @@ def named(records: Iterable[Record]) -> str:
 
 
 def is_stale(record: Record) -> bool:
-    experiment = EXPERIMENTS.get(ids.experiment_of(record.id))
+    experiment = EXPERIMENTS.get(experiment_of(record.id))
     return experiment is not None and experiment.is_stale(record)
 
 
@@ -125,9 +125,3 @@ def recomputed() -> list[compare.Comparison]:
             if here:
                 found.append(compare.compare(record, here, experiment.tolerance))
     return found
-
-
-def _told(verdict: compare.Comparison | None) -> dict[str, Any] | None:
-    if verdict is None:
-        return None
-    return {"agrees": verdict.agrees, "deviation": verdict.deviation, "text": str(verdict)}

@@ -15,31 +15,35 @@ second process never leaves something that reads like a result. Reading needs no
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
-from safetensors.numpy import load as parse_arrays
-from safetensors.numpy import save as serialize_arrays
+import safetensors.numpy
+from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch import Tensor
 
 from sibcore.files import read_tensors, sha256, write_atomically
 from sibrepro import paths
 from sibrepro.facts import provenance
-from sibrepro.facts.ids import as_dict
-from sibrepro.facts.record import Record
+from sibrepro.facts.record import Record, as_dict
 
 DONE = "done"
 ARRAYS = "arrays.safetensors"
 SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|published)\b"  # how a run is named on stderr
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
+Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
+
+
+def say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 def folder_of(name: str) -> Path:
@@ -56,45 +60,6 @@ def load(name: str, version: int, data: Mapping[str, str]) -> Record | None:
     return None if why_not(folder_of(name), version, data) else read(folder_of(name))
 
 
-def compute(
-    name: str,
-    version: int,
-    params: Any,
-    function: Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]],
-    data: Mapping[str, str],
-    long: bool,
-    spent: float,
-) -> Record:
-    """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
-    folder = folder_of(name)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-        reason = why_not(folder, version, data)
-        if reason:
-            say(f"{name}: computing ({reason})")
-            folder.mkdir(exist_ok=True)
-            function = functools.partial(function, folder=folder) if long else function
-            _compute(folder, params, function, {"version": version, "data": dict(data)}, spent)
-        return read(folder)
-
-
-def read(folder: Path) -> Record:
-    """A finished run; every file is checked against the hash in `done`."""
-    problem = _damage(folder)
-    if problem:
-        raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
-    made = _read_json(folder / "provenance.json")
-    return Record(
-        id=folder.name,
-        version=made.pop("version", 0),
-        params=_read_json(folder / "params.json"),
-        metrics=_read_json(folder / "metrics.json"),
-        provenance=made,
-        arrays=parse_arrays((folder / ARRAYS).read_bytes()),
-        files=_Folder(folder),
-    )
-
-
 def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
     """Why the run in `folder` cannot be used as it is, or None if it can."""
     problem = _damage(folder)
@@ -108,34 +73,62 @@ def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
     return None if made.get("version") == version else "it is of another version of the experiment"
 
 
-def say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+def read(folder: Path) -> Record:
+    """A finished run; every file is checked against the hash in `done`."""
+    problem = _damage(folder)
+    if problem:
+        raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
+    params, made, metrics = (_read_json(folder / f"{name}.json") for name in ("params", "provenance", "metrics"))
+    arrays = safetensors.numpy.load_file(folder / ARRAYS)
+    return Record(folder.name, made.pop("version", 0), params, metrics, made, arrays, _Folder(folder))
 
 
-def _compute(folder: Path, params: Any, function: Callable, made_of: dict[str, Any], spent: float) -> None:
+def compute(
+    name: str, version: int, params: Any, function: Compute, data: Mapping[str, str], long: bool, spent: float
+) -> Record:
+    """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
+    folder = folder_of(name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(folder):
+        reason = why_not(folder, version, data)
+        if reason:
+            say(f"{name}: computing ({reason})")
+            _empty(folder)
+            function = functools.partial(function, folder=folder) if long else function
+            try:
+                contents = _contents(params, function, {"version": version, "data": dict(data)}, spent)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # works only if empty: nothing came of it, so nothing stays
+                raise
+            for file, content in contents.items():
+                write_atomically(folder / file, content)
+            write_atomically(folder / DONE, _to_json(_hashes(folder)))
+            _computed_here.add(folder)
+        return read(folder)
+
+
+def _empty(folder: Path) -> None:
+    """A folder to compute in: a finished run starts anew, a stopped one goes on from its checkpoints."""
+    folder.mkdir(exist_ok=True)
     finished = (folder / DONE).exists()
     (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
     for file in folder.iterdir():
-        if finished or file.suffix == ".tmp":  # a finished run starts anew, a stopped one goes on from its checkpoints
+        if finished or file.suffix == ".tmp":
             file.unlink()
+
+
+def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: float) -> dict[str, bytes]:
+    """The files of a run, computed now."""
     started = time.perf_counter()
-    try:
-        metrics, arrays = function(params)
-        seconds = spent + time.perf_counter() - started
-        contents = {
-            "params.json": _to_json(as_dict(params)),
-            "provenance.json": _to_json(provenance.collect(as_dict(params), seconds) | made_of),
-            "metrics.json": _to_json(dict(metrics)),
-            ARRAYS: serialize_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
-        }
-    except BaseException:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # works only if empty: nothing came of it, so nothing stays
-        raise
-    for name, content in contents.items():
-        write_atomically(folder / name, content)
-    write_atomically(folder / DONE, _to_json(_hashes(folder)))
-    _computed_here.add(folder)
+    metrics, arrays = function(params)
+    seconds = spent + time.perf_counter() - started
+    return {
+        "params.json": _to_json(as_dict(params)),
+        "provenance.json": _to_json(provenance.collect(as_dict(params), seconds) | made_of),
+        "metrics.json": _to_json(dict(metrics)),
+        ARRAYS: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
+    }
 
 
 def _damage(folder: Path) -> str | None:
@@ -155,11 +148,11 @@ def _hashes(folder: Path) -> dict[str, str]:
     return {file.name: sha256(file) for file in files}
 
 
+@dataclasses.dataclass(frozen=True)
 class _Folder:
     """`sibrepro.facts.record.Files` of a run of this machine: a file each."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return read_tensors(self.path(f"{name}.safetensors"))
@@ -171,19 +164,14 @@ class _Folder:
         return self.folder / name
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock on `folder`. The operating system frees it when its holder dies, however it dies."""
+def _lock(folder: Path) -> AcquireReturnProxy:
+    """The lock on `folder`, for a `with`. The operating system frees it when its holder dies, however it dies."""
     lock = FileLock(folder.with_name(folder.name + ".lock"))
     try:
-        lock.acquire(blocking=False)
+        return lock.acquire(blocking=False)
     except Timeout:
         say(f"{folder.name}: another process is computing it; waiting")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
 def _to_json(value: Any) -> bytes:

@@ -26,7 +26,10 @@ def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
         # results, figures and notebooks' outputs change with every run; only changed code makes the commit untrue
         "dirty": bool(_git("status", "--porcelain", "--", "sibcore", "notebooks/sibrepro")),
         "seed": params.get("seed"),
-        "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
         "device": str(device),
         "processor": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
         "threads": torch.get_num_threads(),
@@ -43,14 +46,6 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None
-
-
-@cache
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 @cache

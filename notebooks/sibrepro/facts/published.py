@@ -10,6 +10,7 @@ Each line has the hash of its own content and arrays, so that a damaged fact is 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -24,7 +25,7 @@ from torch import Tensor
 from sibrepro import paths
 from sibrepro.facts.record import Record
 
-FIELDS = ("id", "version", "params", "metrics", "provenance")
+FIELDS = ("id", "version", "params", "metrics", "provenance")  # of a `Record`, in its order
 
 
 def find(experiment: str) -> dict[str, Record]:
@@ -35,6 +36,11 @@ def find(experiment: str) -> dict[str, Record]:
 
 def experiments() -> list[str]:
     return sorted(file.stem for file in (paths.published() / "facts").glob("*.jsonl"))
+
+
+def everything() -> list[Record]:
+    """All published runs of all experiments."""
+    return [record for experiment in experiments() for record in find(experiment).values()]
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
@@ -72,18 +78,14 @@ def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             line = json.loads(text)
-            records[line["id"]] = _record(experiment, line, arrays.get(line["id"], {}))
+            name, own = line["id"], arrays.get(line["id"], {})
+            if line["sha256"] != content_hash(line, own):
+                raise ValueError(f"{name} does not match its hash")
+            records[name] = Record(*(line[field] for field in FIELDS), own, _Published(experiment, name))
         except (ValueError, KeyError, TypeError) as error:
             where = f"{paths.relative(file)}, line {number}"
             raise ValueError(f"{where} is damaged ({error}): take the published files again (git checkout)") from error
     return records
-
-
-def _record(experiment: str, line: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> Record:
-    if line["sha256"] != content_hash(line, arrays):
-        raise ValueError(f"{line['id']} does not match its hash")
-    values = {name: line[name] for name in FIELDS}
-    return Record(**values, arrays=arrays, files=_Published(experiment, line["id"]))
 
 
 def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
@@ -107,11 +109,12 @@ def _checkpoints(file: Path, _: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
     return opened, json.loads(opened.metadata()["about"])
 
 
+@dataclasses.dataclass(frozen=True)
 class _Published:
     """`sibrepro.facts.record.Files` of a published run."""
 
-    def __init__(self, experiment: str, name: str) -> None:
-        self.experiment, self.name = experiment, name
+    experiment: str
+    name: str
 
     def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         opened, about = self._find(name)

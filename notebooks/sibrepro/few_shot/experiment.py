@@ -29,7 +29,7 @@ from sibcore.sib import SIB
 from sibcore.vision import pretrain
 from sibcore.vision.features import Features, feature_bank
 from sibrepro.facts import Experiment, Record
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.settings import FEW_SHOT, PRETRAIN, FewShot, Pretraining
 

@@ -4,7 +4,7 @@
 low_j + step_j c, with low_j and step_j chosen so that the 256 codes span what dimension j takes on in the whole set.
 The header says which images and which network the features are of.
 
-    sib ship --data cifar-fs --backbone conv4-64      makes the file anew, from pixels
+    make(data, pretrained_network(data, "conv4-64"))      makes the file anew, from the images of `data`
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing is selected on the target: training runs for its number of steps, and a share of every source domain is held
 out. To choose a setting, `left_out` takes the real target away and `target` names one of its sources instead.
 
-    sib adapt --target sketch --method SIB-Rot --K 0 3
+    adapt(Adaptation(target="sketch", method="SIB-Rot", K=3))
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 `results/features/pacs-<backbone>.safetensors` holds unit features, projected to their first singular directions (which
 keeps inner products, all that a cosine classifier sees, as well as that many numbers can) and quantised to a byte each.
 
-    sib ship --data pacs --backbone efficientnet-lite0      makes the file anew, from pixels
+    make(rotations(datasets.load("pacs", size=160), "efficientnet-lite0"), "pacs", "efficientnet-lite0", 160)
+
+makes the file anew, from pixels.
 """
 
 from __future__ import annotations

@@ -8,25 +8,25 @@ same, and compared: the summary says how many agree.
 
 from __future__ import annotations
 
-import contextlib
+import argparse
 import dataclasses
 import functools
 import hashlib
 import json
-import os
 import sys
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TextIO
 
 import nbformat
-import yaml
 
 import sibcore
 from sibcore.files import write_atomically
-from sibrepro import paths
-from sibrepro.run.execute import execute
-from sibrepro.site.sources import Executed
+from sibrepro import params, paths, site
+from sibrepro.facts import compare
+from sibrepro.run.notebook import execute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,36 +95,47 @@ class Outcome:
     error: str | None = None
 
 
+def main(options: argparse.Namespace) -> int:
+    """`sib run`: 1 if a notebook failed, or a published number came out otherwise."""
+    todo = jobs(options.profile, options.only)
+    if options.list:
+        for job in todo:
+            why = "forced" if options.force else job.why()
+            print(f"{job.name:<40} {'would run: ' + why if why else 'unchanged'}")
+        return 0
+    outcomes = run_all(todo, options.force)
+    print(summary(outcomes))
+    if options.report:
+        report(options)
+    agree = all(verdict.agrees for verdict in compared(outcomes))
+    return 0 if agree and not any(outcome.error for outcome in outcomes) else 1
+
+
+def report(options: argparse.Namespace) -> int:
+    """`sib report`."""
+    print(f"report: {site.build(options.out, executed())}")
+    return 0
+
+
 def jobs(profile: str, only: Iterable[str] = ()) -> list[Job]:
     """The notebooks in order; `only` picks by number or by any part of the name."""
     notebooks = sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))
     wanted = [word for entry in only for word in entry.split(",") if word]
-    unknown = [word for word in wanted if not any(word in notebook.stem for notebook in notebooks)]
-    if unknown:
-        names = "\n  ".join(notebook.stem for notebook in notebooks)
-        raise ValueError(f"--only {unknown[0]}: no such notebook; there are\n  {names}")
+    for word in wanted:
+        if not any(word in notebook.stem for notebook in notebooks):
+            names = "\n  ".join(notebook.stem for notebook in notebooks)
+            raise ValueError(f"--only {word}: no such notebook; there are\n  {names}")
     chosen = [n for n in notebooks if not wanted or any(word in n.stem for word in wanted)]
-    return [Job(notebook, profile, profile_parameters(notebook.stem, profile)) for notebook in chosen]
+    return [Job(notebook, profile, params.of_profile(profile, notebook.stem)) for notebook in chosen]
 
 
-def profile_parameters(name: str, profile: str) -> dict[str, Any]:
-    """What `notebooks/params/<profile>/<name>.yaml` says; the same file serves `papermill -f`."""
-    file = paths.notebooks() / "params" / profile / f"{name}.yaml"
-    if not file.is_file():
-        raise ValueError(f"{paths.relative(file)} is missing: profile {profile!r} needs one for each notebook")
-    values = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    if not isinstance(values, dict):
-        raise ValueError(f"{paths.relative(file)} should hold `name: value` lines, not a {type(values).__name__}")
-    return values
-
-
-def executed() -> dict[str, Executed]:
+def executed() -> dict[str, tuple[Path, str]]:
     """Notebooks as executed here with the present cells, code and facts, by name; the fullest profile if several."""
     found = {}
-    for profile in paths.PROFILES:
-        for job in jobs(profile):
-            if job.why() is None:
-                found[job.name] = Executed(job.executed, profile, job.last()["seconds"])
+    for job in (job for profile in paths.PROFILES for job in jobs(profile)):
+        if job.why() is None:
+            origin = f"executed here, profile {job.profile}, {job.last()['seconds']:.0f} s"
+            found[job.name] = job.executed, origin
     return found
 
 
@@ -132,15 +143,14 @@ def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
     """Run what has to run. One notebook's failure does not stop the others."""
     outcomes = []
     for number, job in enumerate(todo, start=1):
-        why = "forced" if force else job.why()
-        if why is None:
-            last = job.last()
-            _say(f"[{number}/{len(todo)}] {job.name}: unchanged")
-            outcomes.append(Outcome(job, "unchanged", last["seconds"], last["products"]))
-        else:
-            _say(f"[{number}/{len(todo)}] {job.name}: running, profile {job.profile} ({why})")
+        why, name = "forced" if force else job.why(), f"[{number}/{len(todo)}] {job.name}"
+        if why:
+            print(f"{name}: running, profile {job.profile} ({why})", flush=True)
             outcomes.append(_run(job, force))
-            _say(f"[{number}/{len(todo)}] {job.name}: {outcomes[-1].status} after {outcomes[-1].seconds:.0f} s")
+            print(f"{name}: {outcomes[-1].status} after {outcomes[-1].seconds:.0f} s", flush=True)
+        else:
+            print(f"{name}: unchanged", flush=True)
+            outcomes.append(Outcome(job, "unchanged", job.last()["seconds"], job.last()["products"]))
     return outcomes
 
 
@@ -155,30 +165,18 @@ def summary(outcomes: list[Outcome]) -> str:
         lines += [f"      {path}" for path in dict.fromkeys(made)]
     for outcome in outcomes:
         if outcome.error:
-            lines += ["", f"FAILED: {outcome.job.name}", *(f"  {line}" for line in outcome.error.splitlines())]
+            lines += ["", f"FAILED: {outcome.job.name}", textwrap.indent(outcome.error, "  ")]
             lines.append(f"  as executed: {paths.relative(outcome.job.executed)}")
-    lines += ["", *_compared(outcomes), f"all of it is under {paths.local()}"]
-    return "\n".join(lines)
+    verdicts = compared(outcomes)
+    lines += ["", *(str(verdict) for verdict in verdicts if not verdict.agrees)]
+    lines += [f"published runs: {compare.said(verdicts)}"] if verdicts else []
+    return "\n".join([*lines, f"all of it is under {paths.local()}"])
 
 
-def disagreements(outcomes: list[Outcome]) -> list[str]:
-    """What was said of each published run that came out otherwise here."""
-    return [compared["text"] for compared in _comparisons(outcomes) if not compared["agrees"]]
-
-
-def _comparisons(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    told = {product["what"]: product.get("compared") for outcome in outcomes for product in outcome.products}
-    return [compared for compared in told.values() if compared]
-
-
-def _compared(outcomes: list[Outcome]) -> list[str]:
+def compared(outcomes: list[Outcome]) -> list[compare.Comparison]:
     """How the published runs fared that were computed here again."""
-    verdicts = _comparisons(outcomes)
-    if not verdicts:
-        return []
-    agree, largest = sum(v["agrees"] for v in verdicts), max(v["deviation"] for v in verdicts)
-    line = f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
-    return [*disagreements(outcomes), f"published runs: {line}"]
+    told = {product["what"]: product.get("compared") for outcome in outcomes for product in outcome.products}
+    return [compare.Comparison(**verdict) for verdict in told.values() if verdict]
 
 
 def _run(job: Job, force: bool) -> Outcome:
@@ -186,15 +184,8 @@ def _run(job: Job, force: bool) -> Outcome:
     job.state.unlink(missing_ok=True)
     fingerprint = job.fingerprint()
     asked = {"SIB_RECOMPUTE": "1" if job.profile == "quick" else "", "SIB_FORCE": "1" if force else ""}
-    done = execute(
-        job.notebook,
-        job.executed,
-        job.parameters,
-        asked,
-        on_cell_start=_say_cell,
-        stdout_file=_Indented(sys.stdout),
-        stderr_file=_Indented(sys.stderr),
-    )
+    shown = {"stdout_file": _below(sys.stdout), "stderr_file": _below(sys.stderr), "on_cell_start": _say_cell}
+    done = execute(job.notebook, job.executed, job.parameters, asked, **shown)
     products = list({(line["kind"], line["what"]): line for line in done.told}.values())
     if done.error is None:
         state = {"fingerprint": fingerprint, "seconds": done.seconds, "products": products}
@@ -205,39 +196,15 @@ def _run(job: Job, force: bool) -> Outcome:
 def _say_cell(cell: Any, cell_index: int) -> None:
     """Which cell it is at: a line each, as readable in a log file as in a terminal."""
     if cell.cell_type == "code":
-        _say(f"  cell {cell_index + 1}: {_title(cell.source)}")
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        telling = [line for line in lines if not line.startswith(("#", "%", "import", "from"))]
+        print(f"  cell {cell_index + 1}: {(telling or lines or [''])[0][:80]}", flush=True)
 
 
-class _Indented:
-    """A stream that shows a notebook's own output below its cell's line."""
+def _below(stream: TextIO) -> SimpleNamespace:
+    """Shows a notebook's own output in `stream`, below its cell's line."""
 
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
+    def write(text: str) -> None:
+        stream.write("".join(f"    {line}\n" for line in text.splitlines() if line.strip()))
 
-    def write(self, text: str) -> None:
-        self.stream.write("".join(f"    {line}\n" for line in text.splitlines() if line.strip()))
-
-    def flush(self) -> None:
-        self.stream.flush()
-
-
-@contextlib.contextmanager
-def environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            del os.environ[name]
-            if value is not None:
-                os.environ[name] = value
-
-
-def _title(source: str) -> str:
-    lines = [line for line in source.splitlines() if line.strip() and not line.startswith(("#", "%", "import", "from"))]
-    return (lines or source.splitlines() or [""])[0][:80]
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
+    return SimpleNamespace(write=write, flush=stream.flush)

@@ -5,6 +5,8 @@ says or puts out.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from pathlib import Path
 
 import nh3
 
@@ -26,35 +28,39 @@ STYLES = frozenset(  # what tables of pandas use; none of these can load anythin
     "text-decoration vertical-align white-space width".split()
 )
 OWN_PICTURE = re.compile(r"data:image/|(?!//)[\w./ %-]*$")  # inside the page, or a file beside it
+FOR_READERS = re.compile(r"(https?|mailto):|#", re.IGNORECASE)  # where a link may lead
 
 
-def clean(html: str) -> str:
-    """`html` without scripts, event handlers, frames, forms, drawings in SVG, styles of a page, and remote pictures."""
-    return _CLEANER.clean(html)
+def clean(html: str, pages: Collection[str]) -> str:
+    """`html` without scripts, event handlers, frames, forms, drawings in SVG, styles of a page, and remote pictures.
 
+    Links to notebooks lead to their `pages`; links to other files of the checkout become plain text.
+    """
 
-def _kept(tag: str, attribute: str, value: str) -> str | None:
-    """The value of an attribute, or None to drop it: pictures are the report's own, links are no data."""
-    if (tag, attribute) == ("img", "src"):
-        return value if OWN_PICTURE.match(value) else None
-    return None if attribute == "href" and value.strip().lower().startswith("data:") else value
+    def kept(tag: str, attribute: str, value: str) -> str | None:
+        if (tag, attribute) == ("img", "src"):
+            return value if OWN_PICTURE.match(value) else None
+        if attribute != "href" or FOR_READERS.match(value.strip()):
+            return value
+        name, ending = Path(value.partition("#")[0]).stem, Path(value.partition("#")[0]).suffix
+        return f"{name}.html" if ending == ".ipynb" and name in pages else None
 
-
-_CLEANER = nh3.Cleaner(
-    tags=nh3.ALLOWED_TAGS - {"area", "map"} | {"section", "tfoot"} | MATHML,
-    clean_content_tags={"script", "style", "svg", "iframe", "object", "noscript", "template", "form"},
-    attributes={
-        "*": {"class", "id", "style", "title"},
-        "a": {"href"},
-        "img": {"src", "alt", "width", "height"},
-        "details": {"open"},
-        "div": {"tabindex"},
-        "ol": {"start"},
-        "td": CELL,
-        "th": CELL,
-        **dict.fromkeys(MATHML, MATHML_ATTRIBUTES),
-    },
-    attribute_filter=_kept,
-    filter_style_properties=STYLES,
-    url_schemes={"http", "https", "mailto", "data"},
-)
+    return nh3.clean(
+        html,
+        tags=nh3.ALLOWED_TAGS - {"area", "map"} | {"section", "tfoot"} | MATHML,
+        clean_content_tags={"script", "style", "svg", "iframe", "object", "noscript", "template", "form"},
+        attributes={
+            "*": {"class", "id", "style", "title"},
+            "a": {"href"},
+            "img": {"src", "alt", "width", "height"},
+            "details": {"open"},
+            "div": {"tabindex"},
+            "ol": {"start"},
+            "td": CELL,
+            "th": CELL,
+            **dict.fromkeys(MATHML, MATHML_ATTRIBUTES),
+        },
+        attribute_filter=kept,
+        filter_style_properties=STYLES,
+        url_schemes={"http", "https", "mailto", "data"},
+    )

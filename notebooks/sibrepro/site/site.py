@@ -1,11 +1,13 @@
-"""The pages of the report, written as a whole or not at all."""
+"""The pages of the report, written as a whole or not at all. What they say stands in `assets/*.html.j2`."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,21 +18,28 @@ from markupsafe import Markup
 from PIL import Image
 from pygments.formatters import HtmlFormatter
 
-from sibrepro import claims, paths
-from sibrepro.facts import compare, provenance
-from sibrepro.facts.experiment import STALE, recomputed
-from sibrepro.site import sources, text
+from sibrepro import claims, paths, tables
+from sibrepro.facts import Record, compare, provenance, published
+from sibrepro.facts.experiment import STALE, is_stale, recomputed
+from sibrepro.facts.record import experiment_of
 from sibrepro.site.maths import markdown, phrase
-from sibrepro.site.notebook_pages import ASSETS, Page, readable, render
+from sibrepro.site.notebook_pages import ASSETS, Notebook, Page, readable, render
 
+TITLES = {  # of tables: the paper's first, in its order
+    "few_shot": "Table 1",
+    "synthetic_gradients": "K and η",
+    "query_size": "Query size",
+    "pacs": "PACS",
+    "sizing": "Sizing",
+}
 WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
 INDEX = "index.html"
 
 
-def build(out: Path | None = None, executed: Mapping[str, sources.Executed] | None = None) -> Path:
+def build(out: Path | None = None, executed: Mapping[str, tuple[Path, str]] | None = None) -> Path:
     """Write the report into the folder `out` (default `results/local/report`), replacing an older one; its front page.
 
-    `executed` has notebooks as executed here, by name; the others are shown as they come with the project.
+    `executed` has notebooks as executed here, by name, and says how; the others are shown as they come.
     """
     out = Path(out) if out else paths.local() / "report"
     if out.exists() and any(out.iterdir()) and not (out / INDEX).is_file():
@@ -41,29 +50,41 @@ def build(out: Path | None = None, executed: Mapping[str, sources.Executed] | No
 
 
 class _Site:
-    def __init__(self, folder: Path, executed: Mapping[str, sources.Executed]) -> None:
+    def __init__(self, folder: Path, executed: Mapping[str, tuple[Path, str]]) -> None:
         self.folder = folder
-        self.notebooks = sources.notebooks(executed)
-        self.tables = dict(sorted(sources.tables().items(), key=lambda item: text.place(item[0])))
-        self.records = sources.records()
+        files = {file.stem: file for file in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
+        as_it_comes = "as it comes with the project"
+        shown = {name: executed.get(name, (file, as_it_comes)) for name, file in files.items()}
+        self.notebooks = [Notebook.read(name, *copy) for name, copy in shown.items()]
+        found = {file.stem: read_table(file) for file in sorted((paths.published() / "tables").glob("*.csv"))}
+        self.tables = dict(sorted(found.items(), key=lambda item: [*TITLES, item[0]].index(item[0])))
+        self.records = records()
         self.now = provenance.collect({}, 0.0)
-        self.names = {notebook.name for notebook in self.notebooks}
         loader = jinja2.FileSystemLoader(ASSETS)
         self.templates = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-        self.templates.filters |= {"verdict": text.verdict, "slug": text.slug, "run_link": self.run_link}
+        self.templates.filters |= {"listed": listed, "date": date, "readable": tables.readable}
+        self.templates.filters |= {"markdown": lambda t: Markup(markdown(t)), "phrase": lambda t: Markup(phrase(t))}
+        self.templates.globals |= {"titles": TITLES, "tables": self.tables, "records": self.records, "stale": STALE}
         self.menu = [(INDEX, "Overview")]
-        self.menu += [(f"{n.name}.html", f"{n.number} {n.title}") for n in self.notebooks]
-        self.menu += [(f"table_{name}.html", text.TITLES.get(name, name)) for name in self.tables]
+        self.menu += [(notebook.page, f"{notebook.number} {notebook.title}") for notebook in self.notebooks]
+        self.menu += [(f"table_{name}.html", TITLES.get(name, name)) for name in self.tables]
         self.menu += [("runs.html", "Runs")]
 
     def write(self) -> None:
         self.write_assets()
-        pages = {notebook.name: render(notebook, self.names) for notebook in self.notebooks}
+        names = {notebook.name for notebook in self.notebooks}
+        pages = {notebook.name: render(notebook, names) for notebook in self.notebooks}
         for notebook in self.notebooks:
-            self.write_notebook(notebook, pages[notebook.name])
+            page = pages[notebook.name]
+            for name, content in page.pictures.items():
+                (self.folder / name).parent.mkdir(exist_ok=True)
+                (self.folder / name).write_bytes(content)
+            title = f"{notebook.number} · {notebook.title}"
+            self.page(notebook.page, "notebook_page.html.j2", title, notebook=notebook, shown=page)
         for name, table in self.tables.items():
             self.write_table(name, table)
-        self.page("runs.html", "runs.html.j2", "Runs", runs=[text.run(r) for r in reversed(self.records.values())])
+        latest_first = list(reversed(self.records.values()))
+        self.page("runs.html", "runs.html.j2", "Runs", runs=latest_first, is_stale=is_stale)
         self.write_index(pages)
 
     def write_assets(self) -> None:
@@ -74,92 +95,112 @@ class _Site:
         style = (ASSETS / "style.css").read_text(encoding="utf-8")
         (self.folder / "style.css").write_text(colours + style, encoding="utf-8")
 
-    def write_notebook(self, notebook: sources.Notebook, page: Page) -> None:
-        for name, content in page.pictures.items():
-            (self.folder / name).parent.mkdir(exist_ok=True)
-            (self.folder / name).write_bytes(content)
-        shown = {"body": Markup(page.body), "headings": {key: Markup(h) for key, h in page.headings.items()}}
-        title = f"{notebook.number} · {notebook.title}"
-        self.page(f"{notebook.name}.html", "notebook_page.html.j2", title, notebook=notebook, **shown)
-
     def write_table(self, name: str, table: pd.DataFrame) -> None:
-        rows = text.rows(table, self.run_link)
-        counts = claims.counts(name) if name in claims.compared() else {}
-        columns = [column.replace("_", " ") for column in text.columns(table)]
-        title = text.TITLES.get(name, name)
-        self.page(f"table_{name}.html", "table.html.j2", title, name=name, columns=columns, rows=rows, counts=counts)
+        columns = [column for column in table if not column.endswith("_ci95")]  # which stand beside their numbers
+        if "ours" in table:
+            table = table.sort_values("ours", key=pd.isna, kind="stable")  # what was measured comes first
+        content = {
+            "name": name,
+            "columns": sorted(columns, key=lambda column: column == "run"),  # these are long
+            "rows": table.astype(object).where(table.notna(), None).to_dict("records"),
+            "counts": claims.counts(name) if name in claims.compared() else {},
+            "kinds": {word: kind for word, kind in claims.OF_NUMBERS.items() if kind != claims.OPEN},
+        }
+        self.page(f"table_{name}.html", "table.html.j2", TITLES.get(name, name), **content)
 
     def write_index(self, pages: Mapping[str, Page]) -> None:
         groups = claims.claims()
-        lines = [line for group in groups.values() for line in group]
-        tally = {kind: sum(line.verdict == kind for line in lines) for kind in claims.KINDS}
         verdicts = recomputed()
-        thumbnails = self.thumbnails(pages)
         self.page(
             INDEX,
             "index.html.j2",
             "SIB, reproduced",
-            lead=Markup(markdown(text.LEAD)),
-            groups={group: [self.line(finding) for finding in part] for group, part in groups.items()},
-            tally={kind: number for kind, number in tally.items() if number},
+            groups=groups,
+            tally=Counter(claim.verdict for group in groups.values() for claim in group),
             recomputed=compare.said(verdicts) if verdicts else "",
             disagreements=[str(verdict) for verdict in verdicts if not verdict.agrees],
-            bars=[self.bar(name) for name in claims.compared()],
+            bars={name: claims.counts(name) for name in claims.compared()},
             kinds=claims.KINDS,
-            notebooks=[
-                {"number": n.number, "title": n.title, "page": f"{n.name}.html", "origin": n.origin}
-                | {"thumbnails": [picture for picture in thumbnails if picture["notebook"] == n.number]}
-                for n in self.notebooks
-            ],
-            provenance=text.provenance(list(self.records.values()), self.now),
+            notebooks=self.notebooks,
+            page_of={notebook.number: notebook.page for notebook in self.notebooks},
+            pictures=self.thumbnails(pages),
+            provenance=origins(list(self.records.values())) | {"report built with": listed(self.now["versions"])},
         )
 
-    def line(self, finding: claims.Claim) -> dict[str, Any]:
-        """A claim with its texts as HTML and the page of its notebook, if there is one."""
-        texts = {name: Markup(phrase(getattr(finding, name))) for name in ("claim", "where", "paper", "ours", "note")}
-        page = next((f"{name}.html" for name in sorted(self.names) if name.startswith(finding.notebook)), None)
-        return texts | {key: getattr(finding, key) for key in ("verdict", "runs", "notebook")} | {"page": page}
-
-    def bar(self, name: str) -> dict[str, Any]:
-        counts = claims.counts(name)
-        page = f"table_{name}.html" if name in self.tables else None
-        return {"name": text.TITLES[name], "page": page, "counts": counts, "total": sum(counts.values())}
-
     def thumbnails(self, pages: Mapping[str, Page]) -> list[dict[str, Any]]:
-        """Small copies of the figures, each leading to where its notebook draws it."""
+        """Small copies of the published figures, each leading to where its notebook draws it."""
+        anchors = {n.number: (n.page, pages[n.name].figures) for n in self.notebooks}
         (self.folder / "thumbnails").mkdir()
-        return [self.thumbnail(file, pages) for file in sources.figures()]
-
-    def thumbnail(self, file: Path, pages: Mapping[str, Page]) -> dict[str, Any]:
-        number = file.name.partition("_")[0]
-        name = next((name for name in pages if name.startswith(f"{number}_")), None)
-        anchor = pages[name].figures.get(file.stem) if name else None
-        small = f"thumbnails/{file.name}"
-        with Image.open(file) as picture:
-            if file.suffix == ".gif":  # a film stays as it is
-                shutil.copyfile(file, self.folder / small)
-                width, height = picture.size
-            else:
-                picture.thumbnail((WIDTH, WIDTH))
-                picture.convert("RGB").quantize(128, Image.Quantize.FASTOCTREE).save(self.folder / small, optimize=True)
-                width, height = picture.size
-        target = (f"{name}.html" + (f"#{anchor}" if anchor else "")) if name else small
-        about = {"notebook": number, "caption": readable(file.stem), "target": target}
-        return about | {"file": small, "width": width, "height": height}
-
-    def run_link(self, shown: str) -> Markup:
-        """The link of a run as tables name it, perhaps with a dagger."""
-        name = shown.removesuffix(STALE)
-        if name not in self.records:
-            return Markup('<span class="run">{} (record not here)</span>').format(name)
-        return Markup('<a class="run" href="runs.html#{}">{}</a>').format(name, shown)
+        shown = []
+        for file in sorted(f for kind in ("png", "gif") for f in (paths.root() / "figures").glob(f"*.{kind}")):
+            number, small = file.name.partition("_")[0], f"thumbnails/{file.name}"
+            page, figures = anchors.get(number, (small, {}))
+            target = f"{page}#{figures[file.stem]}" if file.stem in figures else page
+            with Image.open(file) as picture:
+                if file.suffix == ".gif":  # a film stays as it is
+                    shutil.copyfile(file, self.folder / small)
+                else:
+                    picture.thumbnail((WIDTH, WIDTH))
+                    few_colours = picture.convert("RGB").quantize(128, Image.Quantize.FASTOCTREE)
+                    few_colours.save(self.folder / small, optimize=True)
+                about = {"file": small, "width": picture.width, "height": picture.height}
+            shown.append(about | {"notebook": number, "caption": readable(file.stem), "target": target})
+        return shown
 
     def page(self, file: str, template: str, title: str, **content: Any) -> None:
-        now = datetime.datetime.now(datetime.timezone.utc)
-        about = {"title": title, "here": file, "menu": self.menu, "built": f"{now:%d %B %Y, %H:%M} UTC"}
-        about |= {"commit": self.now["commit"], "dirty": self.now["dirty"]}
+        built = f"{datetime.datetime.now(datetime.timezone.utc):%d %B %Y, %H:%M} UTC"
+        about = {"title": title, "here": file, "menu": self.menu, "built": built, "now": self.now}
         html = self.templates.get_template(template).render(about | content)
         (self.folder / file).write_text(html, encoding="utf-8")
+
+
+def read_table(file: Path) -> pd.DataFrame:
+    """A table with K and the like as whole numbers; a damaged file is an error that says what to do."""
+    try:
+        table = pd.read_csv(file)
+        if "ours" in table:
+            table["ours"] = pd.to_numeric(table["ours"])
+        return table.convert_dtypes()
+    except (ValueError, UnicodeDecodeError) as error:  # pandas' parser errors are ValueErrors
+        again = "take the committed one back with git checkout"
+        raise ValueError(f"{paths.relative(file)} cannot be read ({error}); {again}") from error
+
+
+def records() -> dict[str, Record]:
+    """All published runs by id, in the order in which they were finished."""
+    by_time = sorted(published.everything(), key=lambda record: (record.provenance.get("finished", ""), record.id))
+    return {record.id: record for record in by_time}
+
+
+def origins(records: list[Record]) -> dict[str, str]:
+    """What can be said of all runs together."""
+    kinds = Counter(experiment_of(record.id) for record in records)
+    made = [record.provenance for record in records]
+    data = {f"{name} {hash[:16]}…" for about in made for name, hash in about.get("data", {}).items()}
+    times = [about.get("wall_seconds") for about in made]
+    changed = sum(bool(about.get("dirty")) for about in made)
+    return {
+        "runs": f"{len(records)}: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())),
+        "made": f"{date(made[0])} to {date(made[-1])}" if made else "nothing yet",
+        "computing": f"{sum(filter(None, times)) / 3600:.1f} hours, {times.count(None)} runs of unknown time apart",
+        "on": ", ".join(sorted({str(about["processor"]) for about in made if about.get("processor")})) or "–",
+        "from commits": f"{len({about.get('commit') for about in made})}, {changed} runs with uncommitted changes",
+        "data, sha256": ", ".join(sorted(data)) or "none",
+    }
+
+
+def listed(values: Mapping[str, Any]) -> str:
+    """Names and values in a line, numbers to five digits."""
+    shown = {
+        n: f"{v:.5g}" if isinstance(v, float) else v if isinstance(v, str) else json.dumps(v) for n, v in values.items()
+    }
+    return ", ".join(f"{name} {value}" for name, value in shown.items())
+
+
+def date(made: Mapping[str, Any]) -> str:
+    """When a run of this provenance was finished."""
+    finished = made.get("finished")
+    return f"{datetime.datetime.fromisoformat(finished):%d %B %Y}" if finished else "unknown date"
 
 
 @contextlib.contextmanager

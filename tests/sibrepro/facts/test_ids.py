@@ -8,7 +8,7 @@ import pytest
 
 from sibrepro.facts import Experiment, published
 from sibrepro.facts.experiment import EXPERIMENTS
-from sibrepro.facts.ids import identity, run_id
+from sibrepro.facts.record import identity, run_id
 from sibrepro.run import verify  # all experiments
 
 assert verify.RUNS

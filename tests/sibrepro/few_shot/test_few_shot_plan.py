@@ -10,7 +10,7 @@ from few_shot_records import FULL, QUICK, computed_here, own_home, published, re
 
 from sibcore.baselines import BASELINES
 from sibrepro.facts import Record
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import plan, shipped
 from sibrepro.few_shot.plan import FewShotNotebook, Results
 from sibrepro.few_shot.settings import COMPRESSION, FEW_SHOT, JPEG, PRETRAIN, RIVAL, UNBALANCED, FewShot

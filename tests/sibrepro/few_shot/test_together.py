@@ -10,7 +10,7 @@ import torch
 from few_shot_tasks import stop_in_step
 from tiny_images import untrained_network
 
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import experiment
 from sibrepro.few_shot.experiment import blocks, few_shot, together, trained_sib
 from sibrepro.few_shot.glyphs import glyph_set

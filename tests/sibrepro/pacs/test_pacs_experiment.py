@@ -6,11 +6,12 @@ import torch
 from adaptation_domains import NAMES, domains, setting
 from torch import nn
 
-from sibrepro import __main__, paths
+from sibrepro import paths
 from sibrepro.facts import local
 from sibrepro.pacs import experiment as adaptation_runs
 from sibrepro.pacs import shipped as shipped_rotations
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
+from sibrepro.pacs.plan import train
 
 
 def origin(bank):
@@ -73,16 +74,17 @@ def test_the_map_has_images_of_every_class_and_domain_in_two_dimensions():
     assert np.allclose(np.linalg.norm(points, axis=0), expected, rtol=1e-2)
 
 
-def test_the_command_line_trains_on_the_features_that_come_with_the_project(tmp_path, monkeypatch, capsys):
+def test_a_training_takes_the_features_that_come_with_the_project(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path))
     shipped_rotations.make(domains(dim=12), "pacs", "efficientnet-lite0", 16, dim=12)
-    command = ["adapt", "--features", "shipped", "--target", "photo", "--K", "0", "2", "--steps", "3"]
-    assert __main__.main(command) == 0
-    said = capsys.readouterr().out
-    assert "photo, SIB-Rot, K=0 seed=0:" in said
+    asked = [Adaptation(features="shipped", target="photo", K=K, steps=3) for K in (0, 2)]
+    trained = train(asked)
     made = [local.read(folder) for folder in (paths.local() / "runs").glob("adaptation-*") if folder.is_dir()]
-    assert sorted(r.params["K"] for r in made if r.id in said) == [0, 2]
-    assert __main__.main([*command[:-2], "--method", "Rot", "--steps", "3", "--target", "video"]) == 2
+    assert sorted((r.id, r.params["K"]) for r in made) == sorted(
+        (r.id, K) for r, K in zip(trained, (0, 2), strict=True)
+    )
+    with pytest.raises(ValueError, match="video"):
+        train([Adaptation(features="shipped", target="video", method="Rot", steps=3)])
 
 
 def test_a_training_is_done_once_and_again_for_other_features(capsys):

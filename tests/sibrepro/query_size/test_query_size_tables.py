@@ -12,7 +12,7 @@ from few_shot_records import FULL, TASKS, computed_here, own_home, published, re
 from matplotlib import pyplot as plt
 
 from sibrepro import tables
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot
 from sibrepro.query_size import figures, plan
 from sibrepro.query_size import tables as size_tables

@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sibrepro import __main__, paths
-from sibrepro.run.notebook_files import Notebook
+from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep import grid, table
 from sibrepro.run.sweep.point import Point, Result, attempt, key, metrics, read, read_all
 
@@ -128,7 +128,7 @@ def test_a_sweep_killed_half_way_goes_on_where_it_was_and_computes_no_finished_p
 def test_a_point_over_its_time_is_killed_with_its_kernel_and_recorded_as_failed(tmp_path, capfd):
     notebook = tiny.write(tmp_path, HANG)
     assert sweep(notebook, "-g", "a=2", "--timeout", "8s") == 1
-    assert "in cell 3: timeout: not finished after 8 s" in capfd.readouterr().out
+    assert "in cell 3: TimeoutError: not finished after 8 s" in capfd.readouterr().out
     assert list(rows()["point_status"]) == ["failed"]
     tiny.until(lambda: not kernel_lives(tmp_path), 5)
 

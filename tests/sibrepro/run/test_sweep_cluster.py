@@ -14,7 +14,7 @@ import tiny_notebooks as tiny
 
 from sibrepro import __main__, paths
 from sibrepro.facts import local
-from sibrepro.run.notebook_files import Notebook
+from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep import run
 from sibrepro.run.sweep.point import Point, read, work
 

@@ -206,6 +206,8 @@ def test_a_damaged_fact_is_named_and_the_old_report_stays(tiny, capsys):
 def test_a_run_of_an_older_version_is_marked(tiny):
     publish.add(OPTIMUM, [fact(version=OPTIMUM.version - 1, x=1.0)])
     assert "of an older version (0)" in pages(report.build().parent)["runs.html"].text
+    publish.add(OPTIMUM, [fact(x=1.0)])
+    assert "of an older version" not in pages(report.build().parent)["runs.html"].text
 
 
 @pytest.mark.parametrize(("here", "agree"), [(1.0, 1), (2.0, 0)])

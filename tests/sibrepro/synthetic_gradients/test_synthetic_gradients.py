@@ -7,7 +7,7 @@ import pytest
 from few_shot_records import FULL, QUICK, computed_here, inside, own_home, published, sib
 
 from sibrepro import tables
-from sibrepro.facts.ids import as_dict
+from sibrepro.facts.record import as_dict
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
 from sibrepro.synthetic_gradients import plan
 from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook

@@ -16,9 +16,8 @@ from filelock import FileLock
 from sibcore.files import write_atomically
 from sibrepro import paths
 from sibrepro.facts import Record, local, published
-from sibrepro.facts.ids import experiment_of
-from sibrepro.run.execute import Execution, execute, read_back
-from sibrepro.run.notebook_files import Notebook
+from sibrepro.facts.record import experiment_of
+from sibrepro.run.notebook import Execution, Notebook, execute, read_back
 
 THREADS = "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS".split()
 

@@ -17,12 +17,12 @@ from tqdm import tqdm
 
 from sibcore.files import write_atomically
 from sibrepro import params, paths
-from sibrepro.run.notebook_files import Notebook
+from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep import grid, table
 from sibrepro.run.sweep.point import Point, Result, key, read_all, work
 
 
-def run(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     points = planned(options)
     place = next(iter(points.values())).folder()
     there = {k: result for k, result in read_all(place).items() if k in points}
@@ -56,8 +56,7 @@ def planned(options: argparse.Namespace) -> dict[str, Point]:
     sweep = options.name or notebook.name
     if not re.fullmatch(r"\w[\w.-]*", sweep):
         raise ValueError(f"--name {sweep}: expected letters, digits, `-`, `_` and `.`, for it names a folder")
-    profiles = paths.notebooks() / "params"
-    profile = params.read_file(profiles / options.profile / f"{notebook.name}.yaml") if options.profile else {}
+    profile = params.of_profile(options.profile, notebook.name) if options.profile else {}
     fixed = {name: params.parse(value, f"-p {name} {value}") for name, value in options.parameter}
     points = [
         Point(sweep, notebook, notebook.conform(profile | grid.union([fixed, varied])), tuple(varied))

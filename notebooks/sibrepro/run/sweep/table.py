@@ -13,7 +13,6 @@ import seaborn as sns
 
 from sibcore.files import write_atomically
 from sibrepro import plots
-from sibrepro.run.sweep.cli import FACETS
 from sibrepro.run.sweep.point import read_all
 
 
@@ -79,13 +78,13 @@ def draw(table: pd.DataFrame, x: str, y: str, **facets: str) -> sns.FacetGrid:
     return grid
 
 
-def gather(options: argparse.Namespace) -> int:
+def main(options: argparse.Namespace) -> int:
     write(options.folder)
     return 0
 
 
 def plot(options: argparse.Namespace) -> int:
-    facets = {place: name for place in FACETS if (name := getattr(options, place))}
+    facets = {place: name for place in ("hue", "style", "col", "row") if (name := getattr(options, place))}
     drawn = "_".join([f"{options.y}_over_{options.x}", *(f"{place}-{name}" for place, name in facets.items())])
     file = options.out or options.folder / "plots" / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '-', drawn)}.png"
     grid = draw(collect(options.folder), options.x, options.y, **facets)
