@@ -251,13 +251,13 @@ def adaptation() -> list[Claim]:
     claim = Claim("05", "SIB-Rot's steps help on an unseen domain (PACS, average)", "appendix, PACS", theirs)
     scores = pacs.published().get("frozen", {})
     pair = [scores.get(("SIB-Rot", K), {}) for K in (0, 3)]
-    score = pacs_tables.average_gain(*pair)
+    score = pacs_tables.gains(*pair).get(pacs_tables.AVERAGE)
     if score is None:
         return [claim]
-    values = " → ".join(f"{pacs_tables.average(part).mean:.1f}" for part in pair)
+    values = " → ".join(f"{pacs_tables.scores(part)[pacs_tables.AVERAGE].mean:.1f}" for part in pair)
     note = "frozen EfficientNet-Lite0"
     note += "; not told apart from no step" if abs(score.mean) <= score.ci95 else ""
-    records = [record for part in pair for seeds in part.values() for record in seeds]
+    records = [record for part in pair for record in few_shot.flat(part)]
     return [
         claim.measured(f"{values} %, {_points(score)}", AGREES if score.mean > score.ci95 else DIFFERS, records, note)
     ]

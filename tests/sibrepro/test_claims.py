@@ -72,7 +72,7 @@ def sib(shots: int, K: int) -> list[FewShot]:
 
 
 def gradients(kind: str, K: int, eta: float = 1e-3) -> list[FewShot]:
-    return synthetic_gradients.grid("cifar-fs", "conv4-64")[kind, 1, K, eta]
+    return synthetic_gradients.plan("cifar-fs", "conv4-64")[kind, 1, K, eta]
 
 
 def tried(experiment: Experiment, accuracy: float, shots: int, n: int) -> list[Record]:

@@ -14,6 +14,7 @@ from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FULL = 40_000  # steps of the paper's protocol
 TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # the paper's
+ALPHA = 2.0  # of the Dirichlet distribution over the classes of unbalanced queries
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,36 +10,30 @@ import torch
 from torch import Tensor, nn
 
 from sibcore.device import pick_device
-from sibcore.episodes import Tasks
-from sibcore.evaluate import Evaluation, answers, evaluate
+from sibcore.evaluate import Evaluation, answers, evaluate, most_likely
 from sibcore.sib import SIB
 from sibrepro.facts import Record
-from sibrepro.few_shot.experiment import Banks, Numbers, examine, tasks
-from sibrepro.few_shot.settings import UNBALANCED, FewShot
+from sibrepro.few_shot.experiment import Banks, Numbers, examine, numbers, tasks
+from sibrepro.few_shot.settings import ALPHA, UNBALANCED, FewShot
 
-ALPHA = 2.0  # of the Dirichlet distribution over the classes of the queries
 ORDERS = 10  # of the classes
 
 
-class AveragedOrders(nn.Module):
-    """A SIB whose probabilities are averaged over several orders of the classes, `orders [P, k]`."""
+class Orders(nn.Module):
+    """A SIB under several orders of the classes, `orders [P, k]`."""
 
     def __init__(self, sib: SIB, orders: Tensor) -> None:
         super().__init__()
         self.sib, self.ways, self.dim = sib, sib.ways, sib.dim
         self.register_buffer("orders", orders)
 
-    def each(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """The probabilities under each order, [P, B, n, k], with the classes put back into their places."""
-        answers = []
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        """The probabilities [1 + P, B, n, k]: averaged over the orders, then under each, every class in its place."""
+        each = []
         for order in self.orders:  # class j is called order[j]
             logits = self.sib.answer(support, order[support_labels], query)
-            answers.append(logits[..., order].softmax(-1))
-        return torch.stack(answers)
-
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """Logits [B, n, k]"""
-        return self.each(support, support_labels, query).mean(0).log()
+            each.append(logits[..., order].softmax(-1))
+        return torch.stack([torch.stack(each).mean(0), *each])
 
 
 def random_orders(count: int, ways: int, seed: int = 0) -> Tensor:
@@ -63,38 +57,16 @@ def _compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
     device, bank, queries = pick_device(), banks["test"], p.ways * p.queries
     kind, unkind = (tasks(p, bank, "test", alpha).to(device) for alpha in (None, ALPHA))
     scores = {"balanced": evaluate(sib, bank.features, kind), "unbalanced": evaluate(sib, bank.features, unkind)}
-    metrics, arrays = {}, {}
-    if sib.transductive and sib.steps:
-        averaged = AveragedOrders(sib, random_orders(ORDERS, p.ways).to(device))
-        scores["averaged"], each, changed = _orders(averaged, bank.features, kind)
-        arrays["orders"] = np.stack([score.right(queries) for score in each])
-        means = [100 * score.mean for score in each]
-        metrics = {"orders/lowest": min(means), "orders/highest": max(means), "orders/changed": 100 * changed}
-    for name, score in scores.items():
-        metrics |= {name: 100 * score.mean, f"{name}_ci95": 100 * score.interval}
-        arrays[name] = score.right(queries)
-    return metrics, arrays
-
-
-def _orders(method: AveragedOrders, bank: Tensor, tasks: Tasks) -> tuple[Evaluation, list[Evaluation], float]:
-    """The score of the average, the scores of the single orders, and the part of the queries on which they differ."""
-    right: list[list[Tensor]] = [[] for _ in range(1 + len(method.orders))]
-    changed = []
-    for probabilities, part in answers(_Each(method), bank, tasks):
-        said = [probabilities.mean(0).argmax(-1), *probabilities.argmax(-1)]
-        for rows, answer in zip(right, said, strict=True):
-            rows.append((answer == part.query_labels).double().mean(1).cpu())
-        changed.append((probabilities.argmax(-1) != said[1]).any(0).double().mean(1).cpu())
-    average, *each = (Evaluation(torch.cat(rows)) for rows in right)
-    return average, each, torch.cat(changed).mean().item()
-
-
-class _Each(nn.Module):
-    """Answers with the probabilities of every order, [P, B, n, k]."""
-
-    def __init__(self, method: AveragedOrders) -> None:
-        super().__init__()
-        self.method, self.ways, self.dim = method, method.ways, method.dim
-
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        return self.method.each(support, support_labels, query)
+    if not (sib.transductive and sib.steps):
+        return numbers(scores, queries)
+    right, changed = [], []
+    for probabilities, part in answers(Orders(sib, random_orders(ORDERS, p.ways).to(device)), bank.features, kind):
+        said = most_likely(probabilities)
+        right.append((said == part.query_labels).double().mean(-1).cpu())
+        changed.append((said[1:] != said[1]).any(0).double().mean(1).cpu())
+    scores["averaged"], *each = map(Evaluation, torch.cat(right, 1))
+    metrics, arrays = numbers(scores, queries)
+    means = [100 * score.mean for score in each]
+    metrics |= {"orders/lowest": min(means), "orders/highest": max(means)}
+    metrics |= {"orders/changed": 100 * torch.cat(changed).mean().item()}
+    return metrics, arrays | {"orders": np.stack([score.right(queries) for score in each])}

@@ -14,8 +14,9 @@ from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper
 from sibrepro.pacs.experiment import ORDERS, SIZES
 from sibrepro.pacs.plan import Key, Scores
-from sibrepro.pacs.tables import AVERAGE, average, class_gains, confusion, score
+from sibrepro.pacs.tables import AVERAGE, class_gains, confusion, score, scores
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
+from sibrepro.statistics import bars
 
 if TYPE_CHECKING:
     from sibrepro.facts import Record
@@ -39,40 +40,15 @@ def method_name(key: Key) -> str:
     return {"SIB": rf"SIB, $\theta^0=\lambda$, K = {K}", "SIB-Rot": f"SIB-Rot, K = {K}"}.get(method, method)
 
 
-def sample_images(images: Mapping[tuple[str, str], np.ndarray]) -> Figure:
-    """One image of each class in each domain, by (domain, class)."""
-    figure, axes = plt.subplots(len(DOMAINS), len(CLASSES), figsize=(8.4, 5), squeeze=False)
-    for (domain, name), image in images.items():
-        axis = axes[DOMAINS.index(domain), CLASSES.index(name)]
-        axis.imshow(image)
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set_visible(False)
-        if domain == DOMAINS[0]:
-            axis.set_title(name, fontsize=11)
-        if name == CLASSES[0]:
-            axis.set_ylabel(NAMES[domain])
-    return figure
-
-
 def accuracy_by_domain(found: Scores) -> Figure:
     """Accuracy with its 95 % interval on each target and on average; the paper's SIB-Rot (ResNet-18) as dashes."""
     figure, axis = plt.subplots(figsize=(9.5, 4))
     places = (*DOMAINS, AVERAGE)
     for number, (key, by_target) in enumerate(found.items()):
-        scores = {target: score(records) for target, records in by_target.items()}
-        if (over_all := average(by_target)) is not None:
-            scores[AVERAGE] = over_all
-        x = [places.index(target) + 0.1 * (number - (len(found) - 1) / 2) for target in scores]
+        numbers = scores(by_target)
+        x = [places.index(target) + 0.1 * (number - (len(found) - 1) / 2) for target in numbers]
         colour, marker = LOOKS.get(key, (ORANGE, "*"))
-        axis.errorbar(
-            x,
-            [s.mean for s in scores.values()],
-            [s.ci95 for s in scores.values()],
-            fmt=marker,
-            color=colour,
-            label=method_name(key),
-            capsize=2,
-        )
+        axis.errorbar(x, *bars(numbers.values()), fmt=marker, color=colour, label=method_name(key), capsize=2)
     printed = paper.pacs().query("method == 'SIB-Rot'").set_index(["K", "target"])["value"]
     for K, style in ((0, ":"), (3, "--")):
         for place, target in enumerate(places):
@@ -129,16 +105,8 @@ def minibatches(found: Scores, key: Key, reference: Key) -> Figure:
     for axis, target in zip(axes[0], targets, strict=True):
         for order in ORDERS:
             colour, line, label = looks[order]
-            scores = [score(found[key][target], f"predicted/{size}/{order}") for size in SIZES]
-            axis.errorbar(
-                SIZES,
-                [s.mean for s in scores],
-                [s.ci95 for s in scores],
-                fmt=line,
-                color=colour,
-                label=label,
-                capsize=2,
-            )
+            numbers = [score(found[key][target], f"predicted/{size}/{order}") for size in SIZES]
+            axis.errorbar(SIZES, *bars(numbers), fmt=line, color=colour, label=label, capsize=2)
         if target in found.get(reference, {}):
             alone = score(found[reference][target]).mean
             axis.axhline(alone, color=GREY, linestyle=":", label=method_name(reference))

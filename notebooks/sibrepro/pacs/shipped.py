@@ -9,7 +9,6 @@ keeps inner products, all that a cosine classifier sees, as well as that many nu
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,8 +62,3 @@ def load(dataset: str = "pacs", backbone: str = "efficientnet-lite0") -> Rotatio
         domain_names=tuple(known["domain_names"]),
         hashes=known["hashes"],
     )
-
-
-def about(dataset: str = "pacs", backbone: str = "efficientnet-lite0") -> dict[str, Any]:
-    """What the file says of its making."""
-    return read_tensors(shipped.existing(dataset, backbone))[1]

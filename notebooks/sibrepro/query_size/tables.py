@@ -10,7 +10,6 @@ import pandas as pd
 
 from sibrepro import tables
 from sibrepro.facts import Record
-from sibrepro.facts.experiment import named
 from sibrepro.query_size.experiment import USUAL
 from sibrepro.query_size.plan import BACKBONES, Key, published
 from sibrepro.statistics import Score, over_seeds, paired, right
@@ -35,20 +34,12 @@ def difference(first: Sequence[Record], second: Sequence[Record], split: str = "
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
     """For `tables.query_size`: one row for each setting, split and number of queries in testing, seeds together."""
     rows = []
-    for (backbone, shots, n), records in found.items():
-        p = records[0].params
+    for (_, shots, n), records in found.items():
+        setting = {"shots": shots, "n": n} | {name: records[0].params[name] for name in ("K", "eta")}
         for split, name in PAPERS.items():
             for tested, how in {USUAL: "usual", n: "own"}.items():  # one and the same for n = 15
-                got = score(records, split, how)
-                rows.append(
-                    {
-                        **{"dataset": p["dataset"], "backbone": backbone, "K": p["K"], "eta": p["eta"], "n": n},
-                        **{"tested": tested, "shots": shots, "split": name, "ours": got.mean, "ours_ci95": got.ci95},
-                        **{"episodes": p["test_episodes"], "seeds": len(records), "steps": p["steps"]},
-                        "run": named(records),
-                    }
-                )
-    return pd.DataFrame(rows, columns=[*tables.QUERY_SIZE, *tables.OURS, "episodes", "seeds", "steps", "run"])
+                rows.append(tables.row(records, score(records, split, how), split=name, tested=tested, **setting))
+    return pd.DataFrame(rows)
 
 
 def published_rows() -> pd.DataFrame:
@@ -67,9 +58,6 @@ def corollary_terms(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
         mean = {name: float(np.mean([r.metrics[name] for r in records])) for name in GENERALISATION}
         size = records[0].params["ways"] * n
         half = {name: size / (2 * mean[sigma] ** 2) for name, sigma in COEFFICIENTS.items()}
-        terms = {
-            "term": half["coefficient"] * mean["gap"] ** 2,
-            "term_sure": half["coefficient_sure"] * mean["gap"] ** 2,
-        }
+        terms = {name.replace("coefficient", "term"): value * mean["gap"] ** 2 for name, value in half.items()}
         rows.append({"backbone": backbone, "shots": shots, "n": n} | mean | half | terms)
     return pd.DataFrame(rows)

@@ -18,10 +18,8 @@ from sibrepro.facts import Experiment, Record, compare, local, published
 from sibrepro.facts.ids import experiment_of
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import settings
-from sibrepro.few_shot.compression import compression
+from sibrepro.few_shot.images import compression, jpeg
 from sibrepro.few_shot.inside import inside
-from sibrepro.few_shot.jpeg import jpeg
-from sibrepro.few_shot.rivals import rival
 from sibrepro.few_shot.unbalanced import unbalanced
 from sibrepro.pacs.experiment import ADAPTATION, adapt
 from sibrepro.query_size.experiment import query_size, rescaled
@@ -57,7 +55,7 @@ RUNS = {
         _again(OPTIMUM, lambda p: OPTIMUM.run(p, optimum.experiment)),
         (settings.PRETRAIN, _pretrain),
         _again(settings.FEW_SHOT, few_shot.few_shot),
-        _again(settings.RIVAL, rival),
+        _again(settings.RIVAL, few_shot.rival),
         _look(settings.UNBALANCED, unbalanced),
         _look(settings.INSIDE, inside),
         _look(settings.JPEG, lambda trained: jpeg(trained, datasets.load(trained.params["dataset"]))),

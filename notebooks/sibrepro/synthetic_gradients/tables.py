@@ -8,9 +8,7 @@ import pandas as pd
 
 from sibrepro import tables
 from sibrepro.facts import Record
-from sibrepro.facts.experiment import named
-from sibrepro.few_shot.plan import queries
-from sibrepro.statistics import over_seeds, right
+from sibrepro.few_shot.plan import sib_score
 from sibrepro.synthetic_gradients.plan import TESTED, Key
 
 
@@ -18,19 +16,9 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
     """For `tables.synthetic_gradients`: one row for each setting and number of shots in testing, seeds together."""
     rows = []
     for (kind, shots, K, eta), records in found.items():
-        p = records[0].params
-        for tested in TESTED:
-            score = over_seeds(right(records, f"best/{tested}shot"), queries(records[0]))
-            rows.append(
-                {
-                    **{"dataset": p["dataset"], "backbone": p["backbone"], "variant": kind, "K": K, "eta": eta},
-                    **{"trained_shots": shots, "tested_shots": tested, "ours": score.mean, "ours_ci95": score.ci95},
-                    **{"episodes": p["test_episodes"], "seeds": len(records), "steps": p["steps"]},
-                    "run": named(records),
-                }
-            )
-    columns = [*tables.SYNTHETIC_GRADIENTS, *tables.OURS, "episodes", "seeds", "steps", "run"]
-    return pd.DataFrame(rows, columns=columns)
+        setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
+        rows += [tables.row(records, sib_score(records, shots=n), tested_shots=n, **setting) for n in TESTED]
+    return pd.DataFrame(rows)
 
 
 def validation_table(found: Mapping[Key, Sequence[Record]], shots: int = 1) -> pd.DataFrame:

@@ -37,7 +37,7 @@ def test_the_whole_grid_is_the_papers_39_trainings():
 
 
 def test_the_plan_is_the_same_grid_at_the_full_protocol():
-    grid = plan.grid("cifar-fs", "conv4-64")
+    grid = plan.plan("cifar-fs", "conv4-64")
     assert set(grid) == {
         ("SIB" if e.transductive else "inductive SIB", e.shots, e.K, e.eta) for e in WHOLE.experiments()
     }
