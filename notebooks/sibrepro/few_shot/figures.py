@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
-from sibrepro import paper
-from sibrepro.few_shot.plan import gain, queries, sib_score
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
-from sibrepro.statistics import right
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,64 +57,6 @@ def one_episode(dataset: str = "cifar-fs", shots: int = 1) -> Figure:
     labels = torch.from_numpy(data.split_labels("test"))
     tasks = EpisodeSampler(labels, 5, shots, 15, seed=0).sample(0, 1)
     return episode(data, data.rows("test"), tasks, data.splits["test"])
-
-
-def training_curves(records: Mapping[tuple[int, int], Sequence[Record]]) -> Figure:
-    """Loss on training classes and accuracy on validation classes; `records` by (shots, K), one of each seed."""
-    kinds = sorted({shots for shots, _ in records})
-    colour = dict(zip(sorted({K for _, K in records}), (GREY, BLUE, ORANGE, GREEN, PURPLE, RED), strict=False))
-    figure, axes = plt.subplots(2, len(kinds), figsize=(4.6 * len(kinds), 5.6), squeeze=False, sharex=True)
-    for (shots, K), seeds in sorted(records.items()):
-        column = axes[:, kinds.index(shots)]
-        for axis, name, factor in zip(column, ("loss", "validation"), (1, 100), strict=True):
-            curves = factor * np.stack([record.arrays[name] for record in seeds])
-            _band(axis, seeds[0].arrays["step"], curves, colour[K], f"K = {K}")
-        column[0].set_title(f"{shots}-shot")
-    axes[0, 0].set_ylabel("training loss")
-    axes[1, 0].set_ylabel("validation accuracy (%)")
-    for axis in axes[1]:
-        axis.set_xlabel("meta-training step")
-    axes[0, -1].legend()
-    return figure
-
-
-def accuracy_against_K(records: Mapping[tuple[int, int], Sequence[Record]], backbone: str, dataset: str) -> Figure:
-    """Test accuracy over K: the paper's points beside ours, with 95 % intervals. `records` by (shots, K)."""
-    kinds = sorted({shots for shots, _ in records})
-    figure, axes = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 3.6), squeeze=False)
-    printed = paper.synthetic_gradients().query("variant == 'SIB' and trained_shots == tested_shots")
-    printed = printed[(printed["eta"].isna()) | (printed["eta"] == 1e-3)]
-    for axis, shots in zip(axes[0], kinds, strict=True):
-        ours = {K: sib_score(seeds) for (s, K), seeds in sorted(records.items()) if s == shots}
-        theirs = printed.query("tested_shots == @shots and backbone == @backbone and dataset == @dataset")
-        axis.errorbar(theirs["K"] - 0.06, theirs["value"], theirs["ci95"], fmt="s--", color=GREY, label="paper")
-        values, spread = np.array([[score.mean, score.ci95] for score in ours.values()]).T
-        axis.plot([*ours], values, "o-", color=BLUE, label="ours")
-        axis.fill_between([*ours], values - spread, values + spread, color=BLUE, alpha=0.25, linewidth=0)
-        axis.set(xlabel="synthetic gradient steps $K$", title=f"{shots}-shot", xticks=[*ours])
-    axes[0, 0].set_ylabel("test accuracy (%)")
-    axes[0, 0].legend()
-    return figure
-
-
-def reliability(record: Record, K: int) -> Figure:
-    """Confidence against accuracy at theta^0 and theta^K, with the share of queries in each bin below."""
-    figure, axes = plt.subplots(
-        2, 2, figsize=(7.6, 4.8), sharex=True, sharey="row", gridspec_kw={"height_ratios": [3, 1]}
-    )
-    for column, (k, colour) in zip(axes.T, ((0, GREY), (K, BLUE)), strict=True):
-        weight, confidence, correct = (record.arrays[name][k] for name in ("weight", "confidence", "correct"))
-        there = weight > 0
-        column[0].plot([0.15, 1], [0.15, 1], color="black", linewidth=0.8, linestyle=":")
-        column[0].plot(confidence[there], correct[there], "o-", color=colour)
-        error = record.metrics[f"calibration_error/{k}"]
-        column[0].set_title(rf"$\theta^{k}$: calibration error {100 * error:.1f} points", fontsize=11)
-        edges = (np.arange(len(weight)) + 0.5) / len(weight)
-        column[1].bar(edges, weight / weight.sum(), width=0.9 / len(weight), color=colour)
-        column[1].set_xlabel("confidence")
-    axes[0, 0].set_ylabel("accuracy")
-    axes[1, 0].set_ylabel("queries")
-    return figure
 
 
 def task_in_the_plane(record: Record) -> Figure:
@@ -177,23 +115,6 @@ def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure
     return figure
 
 
-def gain_by_episode(pairs: Mapping[int, tuple[Sequence[Record], Sequence[Record]]], K: int) -> Figure:
-    """How much single tasks gain from K steps; `pairs` has by shots the records of K = 0 and of K, one of each seed."""
-    figure, axes = plt.subplots(1, len(pairs), figsize=(4.6 * len(pairs), 3.4), squeeze=False, sharey=True)
-    for axis, (shots, (before, after)) in zip(axes[0], sorted(pairs.items()), strict=True):
-        first, second = (right(records, f"best/{shots}shot")[0].astype(float) for records in (before, after))
-        gains = 100 * (second - first) / queries(before[0])
-        axis.hist(gains, bins=np.arange(-40.5, 61, 3), color=SKY, edgecolor="white", density=True)
-        mean = gain(before, after)
-        axis.axvline(0, color="black", linewidth=0.8)
-        axis.axvline(mean.mean, color=BLUE, linewidth=2, label=f"mean {mean} points")
-        worse = 100 * (gains < 0).mean()
-        axis.set(title=f"{shots}-shot: {worse:.0f} % of the tasks lose", xlabel=f"gain of K = {K} over K = 0 (points)")
-        axis.legend(fontsize=9)
-    axes[0, 0].set_ylabel("density of tasks")
-    return figure
-
-
 def methods(scores: pd.DataFrame) -> Figure:
     """Accuracy of each method with its 95 % interval; `scores` has method, kind, shots, mean, ci95."""
     looks = {"SIB": ("D", BLUE), "transductive": ("o", ORANGE), "inductive": ("s", GREY)}
@@ -217,24 +138,6 @@ def methods(scores: pd.DataFrame) -> Figure:
     return figure
 
 
-def balance(scores: pd.DataFrame) -> Figure:
-    """Balanced against unbalanced queries; `scores` has method, sib, balanced, unbalanced and their ..._ci95."""
-    scores = scores.sort_values("unbalanced").reset_index(drop=True)
-    figure, axis = plt.subplots(figsize=(7, 0.34 * len(scores) + 1.1))
-    for place, row in scores.iterrows():
-        colour = BLUE if row["sib"] else GREY
-        axis.plot([row["balanced"], row["unbalanced"]], [place, place], color=colour, linewidth=1.4, zorder=1)
-        axis.errorbar(row["balanced"], place, xerr=row["balanced_ci95"], fmt="o", color=SKY, zorder=2)
-        axis.errorbar(row["unbalanced"], place, xerr=row["unbalanced_ci95"], fmt="D", color=RED, zorder=2)
-    axis.set(yticks=range(len(scores)), xlabel="test accuracy (%), 1-shot")
-    axis.set_yticklabels(scores["method"])
-    kinds = {"balanced queries": ("o", SKY), "Dirichlet(2) queries": ("D", RED)}
-    handles = [plt.Line2D([], [], marker=m, color=c, linestyle="", label=n) for n, (m, c) in kinds.items()]
-    axis.legend(handles=handles, loc="upper left", fontsize=9)
-    axis.grid(axis="x", alpha=0.3)
-    return figure
-
-
 def bars(scores: Mapping[str, Score], label: str, reference: str | None = None) -> Figure:
     """Scores by name, one above the other; a dotted line at the `reference`."""
     figure, axis = plt.subplots(figsize=(6.6, 0.42 * len(scores) + 1))
@@ -249,9 +152,3 @@ def bars(scores: Mapping[str, Score], label: str, reference: str | None = None) 
     axis.set_yticklabels(list(reversed(scores)))
     axis.grid(axis="x", alpha=0.3)
     return figure
-
-
-def _band(axis: Axes, x: Any, curves: np.ndarray, colour: str, label: str) -> None:
-    axis.plot(x, curves.mean(0), color=colour, label=label)
-    if len(curves) > 1:
-        axis.fill_between(x, curves.min(0), curves.max(0), color=colour, alpha=0.25, linewidth=0)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper
-from sibrepro.pacs.experiment import ORDERS, SIZES
 from sibrepro.pacs.plan import Key, Scores
-from sibrepro.pacs.tables import AVERAGE, class_gains, confusion, score, scores
+from sibrepro.pacs.tables import AVERAGE, scores
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import bars
 
@@ -59,62 +56,6 @@ def accuracy_by_domain(found: Scores) -> Figure:
     axis.set_xticklabels([NAMES[place] for place in places])
     axis.grid(axis="y", alpha=0.3)
     axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
-
-
-def gains(found: Scores, before: Key, after: Key) -> Figure:
-    """Points gained in each domain and class from one method to another, seeds averaged."""
-    values = class_gains(found[before], found[after])
-    figure, axis = plt.subplots(figsize=(7.6, 2.9))
-    most = max(1.0, float(np.nanmax(np.abs(values))))
-    names = [NAMES[domain] for domain in DOMAINS]
-    look = {"cmap": "PuOr", "center": 0, "vmin": -most, "vmax": most, "annot_kws": {"size": 9}}
-    bar = {"label": "points gained"}
-    sns.heatmap(values, annot=True, fmt="+.1f", xticklabels=CLASSES, yticklabels=names, ax=axis, cbar_kws=bar, **look)
-    axis.set_yticklabels(axis.get_yticklabels(), rotation=0)
-    axis.set_title(f"{method_name(before)} → {method_name(after)}", fontsize=11)
-    return figure
-
-
-def confusions(found: Scores, keys: Sequence[Key]) -> Figure:
-    """Rows: methods; columns: targets. Each row of a matrix is a true class, each column what it is taken for."""
-    targets = [target for target in DOMAINS if all(target in found[key] for key in keys)]
-    figure, axes = plt.subplots(
-        len(keys), len(targets), figsize=(3.1 * len(targets), 3.1 * len(keys)), squeeze=False, sharex=True, sharey=True
-    )
-    for row, key in zip(axes, keys, strict=True):
-        for axis, target in zip(row, targets, strict=True):
-            shares = 100 * confusion(found[key][target])
-            look = {"cmap": "cividis", "vmin": 0, "vmax": 100, "cbar": False, "annot_kws": {"size": 7}}
-            sns.heatmap(
-                shares, annot=True, fmt=".0f", xticklabels=CLASSES, yticklabels=CLASSES, square=True, ax=axis, **look
-            )
-            axis.tick_params(labelsize=8, length=0)
-            axis.set_title(NAMES[target] if key == keys[0] else "", fontsize=11)
-        row[0].set_ylabel(f"{method_name(key)}\ntrue class", fontsize=10)
-    for axis in axes[-1]:
-        axis.set_xlabel("taken for", fontsize=10)
-    return figure
-
-
-def minibatches(found: Scores, key: Key, reference: Key) -> Figure:
-    """Accuracy against the size of test minibatches, dealt out at random or class after class (seeds averaged)."""
-    targets = [target for target in DOMAINS if target in found[key]]
-    figure, axes = plt.subplots(1, len(targets), figsize=(3 * len(targets), 3.2), squeeze=False)
-    looks = {"shuffled": (BLUE, "o-", "shuffled"), "file": (ORANGE, "s--", "class after class")}
-    for axis, target in zip(axes[0], targets, strict=True):
-        for order in ORDERS:
-            colour, line, label = looks[order]
-            numbers = [score(found[key][target], f"predicted/{size}/{order}") for size in SIZES]
-            axis.errorbar(SIZES, *bars(numbers), fmt=line, color=colour, label=label, capsize=2)
-        if target in found.get(reference, {}):
-            alone = score(found[reference][target]).mean
-            axis.axhline(alone, color=GREY, linestyle=":", label=method_name(reference))
-        axis.set(xscale="log", title=NAMES[target], xlabel="images in a minibatch")
-        axis.set_xticks(SIZES, SIZES)
-        axis.minorticks_off()
-    axes[0, 0].set_ylabel(f"accuracy (%), {method_name(key)}")
-    axes[0, -1].legend(fontsize=8.5)
     return figure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from adaptation_records import IMAGES, grid, record
+from cells import drawn
 from scipy import stats
 from sklearn.metrics import confusion_matrix
 
@@ -119,11 +120,11 @@ def test_the_notebooks_grid_leaves_out_what_cannot_differ():
 def test_all_figures_are_drawn():
     found = plan.scores_of(grid(ALL))
     first, last = ("SIB-Rot", 0), ("SIB-Rot", 3)
-    drawn = [
+    made = [
         figures.accuracy_by_domain(found),
-        figures.gains(found, first, last),
-        figures.confusions(found, [first, last]),
-        figures.minibatches(found, last, first),
+        drawn("05_gain_by_class", found={"frozen": found}),
+        drawn("05_confusions", main=found, first=first, last=last, records=[]),
+        drawn("05_minibatches", main=found, last=last, records=[]),
         figures.feature_map({"SIB-Rot": found[last]["sketch"][0]}),
     ]
-    assert [len(figure.axes) for figure in drawn] == [1, 2, 8, 4, 4]
+    assert [len(figure.axes) for figure in made] == [1, 2, 8, 4, 4]

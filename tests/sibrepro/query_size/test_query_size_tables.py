@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from cells import drawn
 from few_shot_records import FULL, TASKS, computed_here, own_home, published, record
 from matplotlib import pyplot as plt
 
@@ -177,7 +178,7 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
         )
     published(made(3, 77, RESCALED))
     found, longer = plan.published("cifar-fs"), plan.published("cifar-fs", RESCALED)
-    axes = figures.accuracy_over_n(found, longer).axes
+    axes = figures.accuracy_over_n(size_tables.table_rows(found), longer).axes
     titles = [axis.get_title() for axis in axes]
     assert [title.split(":")[0] for title in titles] == ["the paper's", "ours", "ours"] * 2
     assert [title.split(", ")[1] for title in titles[1:3]] == ["Conv-4-64", "Conv-4-128"]
@@ -185,5 +186,5 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
     assert test_classes.get_label() == "test classes, tested with 15"
     assert test_classes.get_xydata().tolist() == [[3, 60], [15, 80]]
     assert axes[1].get_lines()[-1].get_xydata().round(1).tolist() == [[3, 77.3]]
-    panels = figures.corollary(size_tables.corollary_terms(found)).axes
+    panels = drawn("06_corollary", terms=size_tables.corollary_terms(found), records=[]).axes
     assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"
