@@ -14,7 +14,7 @@ from sibrepro import statistics
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import settings, shipped
 from sibrepro.few_shot.experiment import RECIPES, together
-from sibrepro.few_shot.images import compression, jpeg
+from sibrepro.few_shot.looks import compression, jpeg
 from sibrepro.few_shot.settings import COMPRESSION, FEW_SHOT, JPEG, RIVAL, UNBALANCED, FewShot, Pretraining, Rival
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.statistics import Score, over_seeds, right

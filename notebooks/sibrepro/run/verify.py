@@ -18,9 +18,7 @@ from sibrepro.facts import Experiment, Record, compare, local, published
 from sibrepro.facts.ids import experiment_of
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import settings
-from sibrepro.few_shot.images import compression, jpeg
-from sibrepro.few_shot.inside import inside
-from sibrepro.few_shot.unbalanced import unbalanced
+from sibrepro.few_shot.looks import compression, inside, jpeg, unbalanced
 from sibrepro.pacs.experiment import ADAPTATION, adapt
 from sibrepro.query_size.experiment import query_size, rescaled
 from sibrepro.run.pipeline import environment

@@ -11,7 +11,7 @@ from tiny_images import untrained_network
 from sibcore import datasets
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot
-from sibrepro.few_shot.images import compression
+from sibrepro.few_shot.looks import compression
 from sibrepro.few_shot.settings import FewShot
 
 

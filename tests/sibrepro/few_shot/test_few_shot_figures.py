@@ -74,7 +74,7 @@ def test_gain_by_episode(by_setting):
 
 
 def test_reliability_before_and_after_the_steps(inside, by_setting, monkeypatch):
-    monkeypatch.setattr("sibrepro.few_shot.inside.inside", lambda trained: inside)
+    monkeypatch.setattr("sibrepro.few_shot.looks.inside", lambda trained: inside)
     results = Study(by_setting, {}, {}, {}, {})
     figure = drawn("03_reliability", results=results, p=FewShotNotebook(), steps_shown=3)
     for k, axis in zip((0, 3), figure.axes, strict=False):

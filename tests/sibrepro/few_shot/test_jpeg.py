@@ -8,7 +8,7 @@ from tiny_images import untrained_network
 
 from sibcore import datasets
 from sibrepro.few_shot.experiment import few_shot
-from sibrepro.few_shot.images import as_jpeg, jpeg
+from sibrepro.few_shot.looks import as_jpeg, jpeg
 from sibrepro.few_shot.settings import FewShot
 
 

@@ -13,8 +13,8 @@ from sibcore import datasets
 from sibcore.sib import SIB
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot, tasks, trained_sib
+from sibrepro.few_shot.looks import Orders, random_orders, unbalanced
 from sibrepro.few_shot.settings import FewShot
-from sibrepro.few_shot.unbalanced import Orders, random_orders, unbalanced
 
 
 def random_tasks(ways: int = 3):

@@ -10,7 +10,7 @@ from few_shot_records import inside, sib
 from matplotlib import pyplot as plt
 
 from sibrepro import paper
-from sibrepro.synthetic_gradients import figures, plan
+from sibrepro.synthetic_gradients import plan
 from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 mpl.use("agg")
@@ -24,7 +24,7 @@ def close_figures():
 
 def test_heat_maps_show_every_number_of_the_papers():
     table = paper.synthetic_gradients().rename(columns={"value": "paper"}).assign(ours=lambda t: t["paper"] + 1)
-    axes = figures.heat_maps(table).axes
+    axes = drawn("04_heat_maps", printed=table, records=[]).axes
     assert len(axes) == 18
     assert sum(len(axis.texts) for axis in axes[:6]) == 6 * 12
     assert {text.get_text() for text in axes[12].texts} == {"1.0"}
