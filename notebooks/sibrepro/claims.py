@@ -26,7 +26,6 @@ from sibrepro.query_size import tables as query_size_tables
 from sibrepro.spinning_lines import plan as spinning_lines
 from sibrepro.statistics import Score
 from sibrepro.synthetic_gradients import plan as synthetic_gradients
-from sibrepro.synthetic_gradients import tables as gradient_tables
 from sibrepro.theory.study import THEORY, ElboParams
 
 AGREES, REMARK, HIGHER, LOWER, DIFFERS, OPEN = "agrees", "partly", "higher", "lower", "differs", "not measured"
@@ -192,10 +191,10 @@ def numbers() -> list[Claim]:
     table, results, shown = few_shot_table().query(OURS), few_shot.published(), []
     for shots, K in itertools.product((1, 5), (0, 3)):
         (row,) = table.query("shots == @shots and K == @K and paper.notna()").to_dict("records")
-        claim = Claim("03", f"SIB, {shots}‑shot, $K={K}$", "Table 1", _percent(row["paper"], row["paper_ci95"]))
+        theirs, ours = (f"{tables.interval(row[side], row[f'{side}_ci95'])} %" for side in ("paper", "ours"))
+        claim = Claim("03", f"SIB, {shots}‑shot, $K={K}$", "Table 1", theirs)
         if (shots, K) in results.sib:
             note = "a stronger feature network: no step is taken" if K == 0 else ""
-            ours = _percent(row["ours"], row["ours_ci95"])
             claim = claim.measured(ours, OF_NUMBERS[row["verdict"]], results.sib[shots, K], note)
         shown.append(claim)
     return shown
@@ -244,9 +243,10 @@ def few_shot_table() -> pd.DataFrame:
 @functools.cache
 def compared() -> dict[str, pd.DataFrame]:
     """The four tables that have the paper's numbers, by name, made of published facts."""
+    gradients = synthetic_gradients.table_rows(synthetic_gradients.published())
     return {
         "few_shot": few_shot_table(),
-        "synthetic_gradients": tables.synthetic_gradients(gradient_tables.table_rows(synthetic_gradients.published())),
+        "synthetic_gradients": tables.synthetic_gradients(gradients),
         "query_size": tables.query_size(query_size_tables.published_rows()),
         "pacs": pacs_tables.table(pacs.published()),
     }
@@ -278,7 +278,3 @@ def _above_zero(score: Score) -> str:
 
 def _points(score: Score) -> str:
     return f"{round(score.mean, 2) + 0.0:+.2f} ± {score.ci95:.2f} points".replace("-", "−")
-
-
-def _percent(value: float, ci95: float) -> str:
-    return f"{value:.1f} ± {ci95:.1f} %" if pd.notna(ci95) else f"{value:.1f} %"

@@ -6,7 +6,6 @@ and a verdict. Accuracies are in percent. What has no counterpart stays, with a 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,11 +50,11 @@ def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, o
     That is |ours - paper| <= the wider of the two intervals; a missing interval counts as a point. It is a reading aid
     and no test of equality: the intervals are over test tasks and know nothing of other seeds or feature networks.
     """
-    if _missing(ours):
+    if pd.isna(ours):
         return NOT_MEASURED
-    if _missing(paper):
+    if pd.isna(paper):
         return NOT_IN_PAPER
-    reach = max(0.0 if _missing(ci95) else ci95 for ci95 in (paper_ci95, ours_ci95))
+    reach = max(0.0 if pd.isna(ci95) else ci95 for ci95 in (paper_ci95, ours_ci95))
     if abs(ours - paper) <= reach + 1e-9:  # printed decimals are not exact in binary
         return INSIDE
     return ABOVE if ours > paper else BELOW
@@ -128,7 +127,7 @@ def readable(value: Any) -> str:
 
 def markdown(table: pd.DataFrame) -> str:
     """The table in GitHub's Markdown, without its index; a cell may hold `**bold**`."""
-    cells = _readable(table).map(lambda text: text.replace("|", r"\|"))
+    cells = table.astype(object).map(readable).map(lambda text: text.replace("|", r"\|"))
     sides = ["right" if right else "left" for right in _numbers(table)]
     text = cells.to_markdown(index=False, disable_numparse=True, colalign=sides)
     return re.sub(" +", " ", text) + "\n"  # not padded: a new row changes no other
@@ -137,7 +136,7 @@ def markdown(table: pd.DataFrame) -> str:
 def latex(table: pd.DataFrame) -> str:
     """The table as a `tabular` with the rules of the package booktabs, without its index; `**bold**` is bold."""
     sides = "".join("r" if right else "l" for right in _numbers(table))
-    text = _readable(table).to_latex(index=False, escape=True, column_format=sides)
+    text = table.astype(object).map(readable).to_latex(index=False, escape=True, column_format=sides)
     text = text.replace("--", "-{}-{}")  # not a dash
     for sign, code in LATEX.items():
         text = text.replace(sign, code)
@@ -159,10 +158,6 @@ def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
         manifest.note("table", paths.relative(path), runs=runs)
         files.append(path)
     return files
-
-
-def _readable(table: pd.DataFrame) -> pd.DataFrame:
-    return table.astype(object).map(readable)
 
 
 def _numbers(table: pd.DataFrame) -> list[bool]:
@@ -211,12 +206,12 @@ def _in_appendix(table: pd.DataFrame) -> pd.Series:
 
 def _label(number: Any) -> str:
     """The method with its K and eta, such as "SIB, η = 0.001, K = 3"."""
-    eta = "" if _missing(number.eta) else f", η = {number.eta:g}"
-    return number.method + eta + ("" if _missing(number.K) else f", K = {number.K}")
+    eta = "" if pd.isna(number.eta) else f", η = {number.eta:g}"
+    return number.method + eta + ("" if pd.isna(number.K) else f", K = {number.K}")
 
 
 def _cell(number: Any) -> str:
-    printed, ours = _interval(number.paper, number.paper_ci95), f"**{_interval(number.ours, number.ours_ci95)}**"
+    printed, ours = interval(number.paper, number.paper_ci95), f"**{interval(number.ours, number.ours_ci95)}**"
     if number.verdict in (INSIDE, ABOVE, BELOW):
         return f"{printed} / {ours} ({number.verdict})"
     if number.verdict == NOT_MEASURED:
@@ -224,9 +219,5 @@ def _cell(number: Any) -> str:
     return f"{MISSING} / {ours} ({number.verdict})"
 
 
-def _interval(value: float, ci95: float) -> str:
-    return f"{value:.1f}" + ("" if _missing(ci95) else f" ± {ci95:.1f}")
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or math.isnan(value)
+def interval(value: float, ci95: float) -> str:
+    return f"{value:.1f}" + ("" if pd.isna(ci95) else f" ± {ci95:.1f}")

@@ -3,89 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
+from sibcore.reference import Step
+from sibrepro.facts import Record
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sibcore.datasets.base import ImageSet
-    from sibcore.episodes import Tasks
-    from sibcore.reference import Step
-    from sibrepro.facts import Record
-    from sibrepro.statistics import Score
+from sibrepro.statistics import Score
 
 COLOURS = [BLUE, ORANGE, GREEN, RED, PURPLE, PINK, SKY, GREY]
 MARKERS = "osD^vPX*"
 
 
-def episode(data: ImageSet, rows: np.ndarray, tasks: Tasks, names: Sequence[str], shown: int = 6) -> Figure:
-    """The first task of `tasks`, whose indices point into `rows` of the image set: support left, some queries right."""
-    ways, shots = tasks.classes.shape[1], tasks.support.shape[1] // tasks.classes.shape[1]
-    figure, axes = plt.subplots(ways, shots + shown, figsize=(1.05 * (shots + shown) + 1.6, 1.1 * ways), squeeze=False)
-    for way in range(ways):
-        support = tasks.support[0][tasks.support_labels[0] == way]
-        query = tasks.query[0][tasks.query_labels[0] == way][:shown]
-        for place, index in enumerate([*support.tolist(), *query.tolist()]):
-            axes[way, place].imshow(data.images[rows[index]])
-        axes[way, 0].set_ylabel(
-            names[int(tasks.classes[0, way])].replace("_", " "), rotation=0, ha="right", va="center"
-        )
-    for place, axis in enumerate(axes.flat):
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set(visible=True, color=ORANGE if place % (shots + shown) < shots else GREY, linewidth=2)
+def one_episode(dataset: str = "cifar-fs", shots: int = 1, shown: int = 6) -> Figure:
+    """Support and queries of a task of test classes: of the image set if it is at hand, else of procedural glyphs."""
+    try:
+        data = datasets.load(dataset)
+    except FileNotFoundError:
+        data = datasets.load("glyphs", per_class=32)
+    labels, images, ways = torch.from_numpy(data.split_labels("test")), data.images[data.rows("test")], 5
+    task = EpisodeSampler(labels, ways, shots, 15, seed=0).sample(0, 1)
+    figure, axes = plt.subplots(ways, shots + shown, figsize=(1.05 * (shots + shown) + 1.6, 1.1 * ways))
+    for way, row in enumerate(axes):
+        support, query = task.support[task.support_labels == way], task.query[task.query_labels == way][:shown]
+        for axis, image, known in zip(row, [*support, *query], [True] * shots + [False] * shown, strict=True):
+            axis.imshow(images[image])
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set(visible=True, color=ORANGE if known else GREY, linewidth=2)
+        name = data.splits["test"][task.classes[0, way]].replace("_", " ")
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center")
     axes[0, 0].set_title("support $d_t^l$", loc="left", fontsize=11)
     axes[0, shots].set_title("query $d_t$, labels hidden", loc="left", fontsize=11)
     return figure
 
 
-def one_episode(dataset: str = "cifar-fs", shots: int = 1) -> Figure:
-    """A task of test classes: of the image set if it is at hand, else of procedural glyphs."""
-    try:
-        data = datasets.load(dataset)
-    except FileNotFoundError:
-        data = datasets.load("glyphs", per_class=32)
-    labels = torch.from_numpy(data.split_labels("test"))
-    tasks = EpisodeSampler(labels, 5, shots, 15, seed=0).sample(0, 1)
-    return episode(data, data.rows("test"), tasks, data.splits["test"])
-
-
 def task_in_the_plane(record: Record) -> Figure:
     """One task's queries in their two largest principal components, and the class weights from theta^0 to theta^K."""
-    queries, labels, theta = (record.arrays[f"view/{name}"] for name in ("queries", "labels", "theta"))
-    support, support_labels = record.arrays["view/support"], record.arrays["view/support_labels"]
+    queries, support, theta = (record.arrays[f"view/{name}"] for name in ("queries", "support", "theta"))
+    labels, support_labels = record.arrays["view/labels"], record.arrays["view/support_labels"]
     accuracy = 100 * record.arrays["view/accuracy"]
     figure, axis = plt.subplots(figsize=(6.4, 5))
-    for way in range(theta.shape[1]):
-        colour, marker = COLOURS[way % 8], MARKERS[way % 8]
-        axis.scatter(*queries[labels == way].T, color=colour, marker=marker, s=26, alpha=0.6, linewidth=0)
-        axis.scatter(
-            *support[support_labels == way].T, color=colour, marker=marker, s=130, edgecolor="black", linewidth=1.2
-        )
+    for way, colour in zip(range(theta.shape[1]), COLOURS, strict=False):
+        _class(axis, way, queries[labels == way], s=26, alpha=0.6, linewidth=0)
+        _class(axis, way, support[support_labels == way], s=130, edgecolor="black", linewidth=1.2)
         axis.plot(*theta[:, way].T, color=colour, linewidth=2)
-        axis.annotate(
-            "",
-            theta[-1, way],
-            theta[-2, way],
-            arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 2, "mutation_scale": 18},
-        )
-    K = len(theta) - 1
-    axis.set(
-        xlabel="first principal component of the queries",
-        ylabel="second",
-        title=rf"queries (small), support (black edge), $\theta^0\to\theta^{K}$ (arrows): "
-        f"accuracy {accuracy[0]:.0f} → {accuracy[-1]:.0f} %",
-    )
-    axis.title.set_fontsize(10.5)
+        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "mutation_scale": 18}
+        axis.annotate("", theta[-1, way], theta[-2, way], arrowprops=arrow)
+    title = rf"queries (small), support (black edge), $\theta^0\to\theta^{len(theta) - 1}$ (arrows): "
+    axis.set_title(f"{title}accuracy {accuracy[0]:.0f} → {accuracy[-1]:.0f} %", fontsize=10.5)
+    axis.set(xlabel="first principal component of the queries", ylabel="second")
     return figure
 
 
@@ -96,23 +70,27 @@ def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure
     plane = torch.linalg.svd(query - mean)[2][:2].T
     points = ((query - mean) @ plane).numpy()
     reach = max(float(step.dl_dy.detach().abs().max()) for step in steps)
-    for k, step in enumerate(steps):
+    same = {"aspect": "auto", "interpolation": "nearest"}
+    for step, k, column in zip(steps, range(len(steps)), axes.T, strict=True):
         probability, right = step.y_hat.detach().softmax(-1), step.y_hat.argmax(-1) == labels
-        axes[0, k].imshow(probability, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-        look = {"cmap": "PuOr", "vmin": -reach, "vmax": reach}
-        axes[1, k].imshow(step.dl_dy.detach(), aspect="auto", interpolation="nearest", **look)
+        column[0].imshow(probability, cmap="cividis", vmin=0, vmax=1, **same)
+        column[1].imshow(step.dl_dy.detach(), cmap="PuOr", vmin=-reach, vmax=reach, **same)
         weights = ((torch.nn.functional.normalize(step.theta.detach(), dim=-1) - mean) @ plane).numpy()
         for way in range(len(weights)):
-            colour, marker = COLOURS[way % 8], MARKERS[way % 8]
-            axes[2, k].scatter(*points[labels == way].T, color=colour, marker=marker, s=14, alpha=0.55, linewidth=0)
-            axes[2, k].scatter(*weights[way], color=colour, marker=marker, s=120, edgecolor="black", linewidth=1.3)
-        axes[0, k].set_title(rf"$\theta^{k}$: {100 * right.double().mean():.0f} % right")
-        for axis in axes[:, k]:
+            _class(column[2], way, points[labels == way], s=14, alpha=0.55, linewidth=0)
+            _class(column[2], way, weights[[way]], s=120, edgecolor="black", linewidth=1.3)
+        column[0].set_title(rf"$\theta^{k}$: {100 * right.double().mean():.0f} % right")
+        for axis in column:
             axis.set(xticks=[], yticks=[])
     names = (r"softmax of $\hat y$, a row a query", r"$\xi(\hat y)$", r"queries and $\theta^k$")
     for axis, name in zip(axes[:, 0], names, strict=True):
         axis.set_ylabel(name)
     return figure
+
+
+def _class(axis: Axes, way: int, points: np.ndarray, **look: object) -> None:
+    """Points [n, 2] of one class."""
+    axis.scatter(*points.T, color=COLOURS[way % 8], marker=MARKERS[way % 8], **look)
 
 
 def methods(scores: pd.DataFrame) -> Figure:

@@ -58,20 +58,18 @@ def look(model: SIB, bank: Features, tasks: Tasks, batch: int = 250) -> Numbers:
     """Metrics and arrays of `inside`."""
     longer = model.changed(steps=model.steps + BEYOND) if model.steps else model
     features = unit(bank.features).to(model.scale)
-    sums: dict[str, Tensor] = {}
-    for start in range(0, len(tasks), batch):
-        part = tasks[start : start + batch]
-        support, query = features[part.support], features[part.query]
-        thetas = longer.infer(support, part.support_labels, query)
-        for name, values in _along(longer, thetas, query, part.query_labels).items():
-            sums[name] = sums.get(name, 0) + values.double().cpu()
-    queries = tasks.query.numel()
-    weight = sums["weight"]
+    parts = []
+    for part in (tasks[start : start + batch] for start in range(0, len(tasks), batch)):
+        query = features[part.query]
+        thetas = longer.infer(features[part.support], part.support_labels, query)
+        parts.append(_along(longer, thetas, query, part.query_labels))
+    sums = {name: sum(part[name].double().cpu() for part in parts) for name in parts[0]}
+    queries, weight = tasks.query.numel(), sums["weight"]
     confidence, correct = (sums[name] / weight.clamp_min(1) for name in ("confidence", "correct"))
-    error = (weight / queries * (confidence - correct).abs()).sum(1)
-    along = {name: (sums[name] / queries).tolist() for name in ("accuracy", "loss")}
-    along |= {"xi_cosine": (sums["xi_cosine"] / len(tasks)).tolist(), "calibration_error": error.tolist()}
-    metrics = {f"{name}/{k}": value for name, values in along.items() for k, value in enumerate(values)}
+    along = {"accuracy": sums["accuracy"] / queries, "loss": sums["loss"] / queries}
+    along |= {"xi_cosine": sums["xi_cosine"] / len(tasks)}
+    along |= {"calibration_error": (weight / queries * (confidence - correct).abs()).sum(1)}
+    metrics = {f"{name}/{k}": value for name, values in along.items() for k, value in enumerate(values.tolist())}
     arrays = {"confidence": confidence, "correct": correct, "weight": weight} | _view(model, features, tasks)
     return metrics, {name: array.cpu().numpy() for name, array in arrays.items()}
 
@@ -108,16 +106,13 @@ def _view(model: SIB, features: Tensor, tasks: Tasks) -> dict[str, Tensor]:
     gain = right[-1] - right[0]
     one = int(gain.argsort(stable=True)[len(gain) * 3 // 4])
     mean = query[one].mean(0)
-    _, _, axes = torch.linalg.svd(query[one] - mean)
-    directions = torch.stack([F.normalize(theta[one], dim=-1) for theta in thetas])
-    return {
-        "view/queries": (query[one] - mean) @ axes[:2].T,
-        "view/labels": part.query_labels[one],
-        "view/support": (support[one] - mean) @ axes[:2].T,
-        "view/support_labels": part.support_labels[one],
-        "view/theta": (directions - mean) @ axes[:2].T,
-        "view/accuracy": torch.stack([accuracy[one] for accuracy in right]),
-    }
+    axes = torch.linalg.svd(query[one] - mean)[2][:2]
+    weights = torch.stack([F.normalize(theta[one], dim=-1) for theta in thetas])
+    points = {"queries": query[one], "support": support[one], "theta": weights}
+    view = {"labels": part.query_labels[one], "support_labels": part.support_labels[one]}
+    view |= {"accuracy": torch.stack([accuracy[one] for accuracy in right])}
+    view |= {name: (values - mean) @ axes.T for name, values in points.items()}
+    return {f"view/{name}": values for name, values in view.items()}
 
 
 class Orders(nn.Module):
@@ -206,9 +201,8 @@ def jpeg(trained: Record, data: ImageSet, network: Path | None = None) -> Record
         f = f.to(pick_device(), memory_format=torch.channels_last)
         images = data.images[data.rows("test")]
         pictures = {"original": images} | {f"jpeg{quality}": as_jpeg(images, quality) for quality in QUALITIES}
-        versions = {
-            name: extract(f, torch.from_numpy(seen), what=f"features of {name}") for name, seen in pictures.items()
-        }
+        pictures = {name: torch.from_numpy(seen) for name, seen in pictures.items()}
+        versions = {name: extract(f, seen, what=f"features of {name}") for name, seen in pictures.items()}
         return _on_the_same_tasks(sib, versions, banks, p)
 
     return examine(JPEG, trained, compute, data=data, network=network)

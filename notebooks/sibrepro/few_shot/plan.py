@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -15,7 +15,16 @@ from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import settings, shipped
 from sibrepro.few_shot.experiment import RECIPES, together
 from sibrepro.few_shot.looks import compression, jpeg
-from sibrepro.few_shot.settings import COMPRESSION, FEW_SHOT, JPEG, RIVAL, UNBALANCED, FewShot, Pretraining, Rival
+from sibrepro.few_shot.settings import (
+    COMPRESSION,
+    FEW_SHOT,
+    JPEG,
+    RIVAL,
+    UNBALANCED,
+    FewShot,
+    Pretraining,
+    Rival,
+)
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.statistics import Score, over_seeds, right
 
@@ -55,9 +64,7 @@ class FewShotNotebook:
 
     datasets: Several[str] = Field(["cifar-fs"], description="names of image sets; figures show the first")
     backbones: Several[str] = Field(["conv4-64"], description="feature networks; figures show the first")
-    features: Literal["images", "shipped"] = Field(
-        "shipped", description="from images, or the project's where it has them"
-    )
+    features: settings.Where = Field("shipped", description="from images, or the project's where it has them")
     shots: Several[Count] = Field([1, 5], description="labelled images per class, one experiment each")
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps, one experiment each")
     eta: Positive = Field(1e-3, description="step size of the inner update")

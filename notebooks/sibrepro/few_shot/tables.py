@@ -40,16 +40,6 @@ def _rows(results: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def checkpoints_and_seeds(results: Study) -> pd.DataFrame:
-    """The accuracy of each seed at its best and at its last checkpoint, in percent."""
-    rows = {}
-    for record in results.records:
-        shots, K, seed = (record.params[name] for name in ("shots", "K", "seed"))
-        shown = {"best": f"best/{shots}shot", "last": f"last/{shots}shot", "± (tasks)": f"best/{shots}shot_ci95"}
-        rows[shots, K, seed] = {label: record.metrics[name] for label, name in shown.items()}
-    return pd.DataFrame(rows).T.rename_axis(["shots", "K", "seed"])
-
-
 def method_scores(results: Study) -> pd.DataFrame:
     """All methods on equal features: method, kind, shots, mean, ci95."""
     rows = [(f"SIB, K = {K}", "SIB", shots, sib_score(found)) for (shots, K), found in results.sib.items()]
@@ -74,49 +64,15 @@ def sib_against(results: Study, K: int) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("method")
 
 
-def rival_table(rivals: Mapping[tuple[str, int], Record]) -> pd.DataFrame:
-    """Each rival: what it sees, what it was given on validation classes, how accurate and how fast it is."""
-    rows = {}
-    for (name, shots), record in rivals.items():
-        cls, metrics = BASELINES[name], record.metrics
-        rows[cls.title, shots] = {
-            "from": cls.paper,
-            "transductive": cls.transductive,
-            "trained": cls.trained,
-            "options": ", ".join(f"{key} = {value}" for key, value in metrics["options"].items()),
-            "accuracy": str(metric(record, "balanced")),
-            "tasks per second": round(metrics["episodes_per_second"]),
-        }
-    return pd.DataFrame(rows).T.rename_axis(["method", "shots"])
-
-
-def literature_table(results: Study) -> pd.DataFrame:
-    """Our rivals, 1- and 5-shot, beside what publications print for the same method."""
-    found = results.rivals.items()
-    scores = {(name, f"ours, {shots}-shot"): str(metric(record, "balanced")) for (name, shots), record in found}
-    ours = pd.Series(scores).unstack().reindex([*BASELINES])
-    printed = paper.literature().rename(columns={"dataset": "on", "backbone": "network", "source": "read in"})
-    printed["printed, 1 / 5 shots"] = printed["one_shot"].astype(str) + " / " + printed["five_shot"].astype(str)
-    both = ours.join(printed.set_index("method")).fillna("").rename(lambda name: BASELINES[name].title)
-    return both[[*ours, "printed, 1 / 5 shots", "on", "network", "read in"]].rename_axis("method")
-
-
 def balance_scores(results: Study) -> pd.DataFrame:
     """Balanced and unbalanced queries, 1-shot: method, sib (or not), balanced, unbalanced and their ..._ci95."""
-    tried = _tried(results)
+    found = tried(results)
     kinds = ["SIB, K = 0", f"SIB, K = {STEPS}", *(f"SIB, {name}, K = {STEPS}" for name in BALANCE)]
     shown = {BASELINES[name].title: record for (name, shots), record in results.rivals.items() if shots == 1}
-    shown |= {kind: tried[kind] for kind in kinds if kind in tried}
+    shown |= {kind: found[kind] for kind in kinds if kind in found}
     keys = ["balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95"]
     table = pd.DataFrame({method: record.metrics for method, record in shown.items()}, index=keys).T.astype(float)
     return table.rename_axis("method").reset_index().assign(sib=lambda table: table["method"].isin(kinds))
-
-
-def order_table(results: Study) -> pd.DataFrame:
-    """How much the order of the classes matters to each SIB that was tried: accuracies, and answers that change."""
-    names = ["orders/lowest", "orders/highest", "averaged", "orders/changed"]
-    tried = {kind: record.metrics for kind, record in _tried(results).items() if names[0] in record.metrics}
-    return pd.DataFrame(tried, index=names).T.round(2)
 
 
 def variant_scores(results: Study, *variants: str) -> dict[str, Score]:
@@ -127,8 +83,8 @@ def variant_scores(results: Study, *variants: str) -> dict[str, Score]:
 
 def order_scores(results: Study) -> dict[str, Score]:
     """1-shot scores of one order of the classes, of probabilities averaged over orders, and of an equivariant xi."""
-    scores, tried = variant_scores(results, "equivariant ξ"), _tried(results).get(f"SIB, K = {STEPS}")
-    return scores | ({"averaged over ten orders": metric(tried, "averaged")} if tried else {})
+    scores, found = variant_scores(results, "equivariant ξ"), tried(results).get(f"SIB, K = {STEPS}")
+    return scores | ({"averaged over ten orders": metric(found, "averaged")} if found else {})
 
 
 def reasons(results: Study) -> dict[str, Score]:
@@ -148,7 +104,7 @@ def gains(results: Study, K: int = STEPS) -> dict[int, Score]:
     return {shots: gain(results.sib[shots, 0], results.sib[shots, K]) for shots in there}
 
 
-def _tried(results: Study) -> dict[str, Record]:
+def tried(results: Study) -> dict[str, Record]:
     """What was tried on unbalanced queries and in other orders, on one shot, by the name of its SIB."""
     kinds = {f"SIB, K = {K}": records for (shots, K), records in results.sib.items() if shots == 1}
     kinds |= {f"SIB, {name}, K = {K}": records for (name, K), records in results.variants.items()}

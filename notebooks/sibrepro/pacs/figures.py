@@ -61,11 +61,12 @@ def accuracy_by_domain(found: Scores) -> Figure:
 
 def feature_map(records: Mapping[str, Record]) -> Figure:
     """Principal components of features before training and after; by domain above, by class below."""
-    target = next(iter(records.values())).params["target"]
-    panels = [("before training", next(iter(records.values())), "map/before")]
+    first = next(iter(records.values()))
+    target, panels = first.params["target"], [("before training", first, "map/before")]
     panels += [(f"after {name}", record, "map/after") for name, record in records.items()]
     figure, axes = plt.subplots(2, len(panels), figsize=(3.7 * len(panels), 6.6), squeeze=False)
-    class_looks = list(zip((BLUE, ORANGE, GREEN, RED, PURPLE, PINK, GREY), "osD^vPX", strict=True))
+    class_looks = zip(CLASSES, (BLUE, ORANGE, GREEN, RED, PURPLE, PINK, GREY), "osD^vPX", strict=True)
+    class_looks = list(enumerate(class_looks))
     for column, (title, record, name) in zip(axes.T, panels, strict=True):
         points, labels, number = (record.arrays[part] for part in (name, "map/labels", "map/domains"))
         for place, domain in enumerate(DOMAINS):
@@ -73,13 +74,12 @@ def feature_map(records: Mapping[str, Record]) -> Figure:
             look = {"edgecolor": "black", "linewidth": 0.6} if domain == target else {"linewidth": 0, "alpha": 0.5}
             label = f"{NAMES[domain]} (target)" if domain == target else NAMES[domain]
             column[0].scatter(*points[number == place].T, color=colour, marker=marker, s=16, label=label, **look)
-        for place, label in enumerate(CLASSES):
-            colour, marker = class_looks[place]
-            for of_target in (False, True):
-                these = (labels == place) & ((number == DOMAINS.index(target)) == of_target)
-                look = {"edgecolor": "black", "linewidth": 0.6} if of_target else {"linewidth": 0, "alpha": 0.4}
-                named = None if of_target else label
-                column[1].scatter(*points[these].T, color=colour, marker=marker, s=16, label=named, **look)
+        of_target = number == DOMAINS.index(target)
+        for place, (label, colour, marker) in class_looks:
+            same = {"color": colour, "marker": marker, "s": 16}
+            sources, targets = (points[(labels == place) & these].T for these in (~of_target, of_target))
+            column[1].scatter(*sources, label=label, linewidth=0, alpha=0.4, **same)
+            column[1].scatter(*targets, edgecolor="black", linewidth=0.6, **same)
         column[0].set_title(title, fontsize=11)
         for axis in column:
             axis.set(xticks=[], yticks=[])

@@ -20,30 +20,17 @@ METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
 Key = tuple[str, int]  # method and K
 Scores = dict[Key, dict[str, list[Record]]]  # by method and K, then by target, one of each seed
 
-# What is published by kind of features: the settings, and of each method and K the number of seeds.
-PUBLISHED: dict[str, tuple[dict[str, Any], dict[Key, int]]] = {
-    "upper": (
-        {"features": "upper", "size": 128, "steps": 100, "batch": 16, "lr": 3e-4, "alpha": 1.0, "turns": "one"},
-        {("source-only", 0): 2, ("Rot", 0): 2, ("SIB-Rot", 0): 1, ("SIB-Rot", 3): 1},
-    ),
-    "frozen": (
-        {"features": "frozen", "steps": 300, "lr": 2e-3, "alpha": 1.0},
-        {
-            ("source-only", 0): 10,
-            ("SIB", 3): 3,
-            ("SIB-Rot", 0): 10,
-            ("SIB-Rot", 1): 3,
-            ("SIB-Rot", 3): 10,
-            ("SIB-Rot", 5): 3,
-        },
-    ),
-    "frozen, α = 0": (
-        {"features": "frozen", "steps": 300, "lr": 2e-3, "alpha": 0.0},
-        {("source-only", 0): 3, ("SIB-Rot", 0): 3, ("SIB-Rot", 3): 3},
-    ),
+# What is published by kind of features: the settings, and the number of seeds by method and K.
+_SHORT = {"steps": 300, "lr": 2e-3}
+_UPPER = {"features": "upper", "size": 128, "steps": 100, "batch": 16, "lr": 3e-4, "alpha": 1.0, "turns": "one"}
+_MANY = {"source-only": {0: 10}, "SIB": {3: 3}, "SIB-Rot": {0: 10, 1: 3, 3: 10, 5: 3}}
+PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, dict[int, int]]]] = {
+    "upper": (_UPPER, {"source-only": {0: 2}, "Rot": {0: 2}, "SIB-Rot": {0: 1, 3: 1}}),
+    "frozen": ({"features": "frozen", "alpha": 1.0, **_SHORT}, _MANY),
+    "frozen, α = 0": ({"features": "frozen", "alpha": 0.0, **_SHORT}, {"source-only": {0: 3}, "SIB-Rot": {0: 3, 3: 3}}),
     "shipped": (
-        {"features": "shipped", "steps": 300, "lr": 2e-3, "alpha": 1.0},
-        {("source-only", 0): 3, ("SIB", 3): 3, ("SIB-Rot", 0): 3, ("SIB-Rot", 3): 3},
+        {"features": "shipped", "alpha": 1.0, **_SHORT},
+        {"source-only": {0: 3}, "SIB": {3: 3}, "SIB-Rot": {0: 3, 3: 3}},
     ),
 }
 
@@ -112,7 +99,7 @@ def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
     """The settings of one kind of features in `PUBLISHED`."""
     settings, seeds = PUBLISHED[name]
     found = {}
-    for (method, K), count in seeds.items():
+    for method, K, count in ((method, *both) for method, by_K in seeds.items() for both in by_K.items()):
         base = Adaptation(method=method, K=K, **settings)
         found[method, K] = {target: grid(base, target=[target], seed=range(count)) for target in DOMAINS}
     return found

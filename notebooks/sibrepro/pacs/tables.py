@@ -54,15 +54,11 @@ def _with_average(found: dict[str, Score]) -> dict[str, Score]:
     return found | {AVERAGE: Score(mean, ci95)}
 
 
-def class_gains(before: ByTarget, after: ByTarget) -> np.ndarray:
-    """Points gained in each domain and class, [4, 7], seeds averaged; NaN where a domain is missing."""
-    gains = np.full((len(DOMAINS), len(CLASSES)), np.nan)
-    for row, target in enumerate(DOMAINS):
-        if target in before and target in after:
-            labels = after[target][0].arrays["labels"]
-            difference = correct(after[target]).mean(0) - correct(before[target]).mean(0)
-            gains[row] = [100 * difference[labels == label].mean() for label in range(len(CLASSES))]
-    return gains
+def class_gains(before: ByTarget, after: ByTarget) -> pd.DataFrame:
+    """Points gained in each domain (a row) and class, seeds averaged; NaN where a domain is missing."""
+    there = [target for target in DOMAINS if target in before and target in after]
+    gained = {target: 100 * np.diag(confusion(after[target]) - confusion(before[target])) for target in there}
+    return pd.DataFrame(gained, index=CLASSES).T.reindex(DOMAINS)
 
 
 def confusion(records: Sequence[Record]) -> np.ndarray:
@@ -107,16 +103,6 @@ def differences(found: Mapping[str, Scores], pairs: Sequence[tuple[Key, Key]]) -
         for target, number in gains(methods.get(before, {}), methods.get(after, {})).items()
     ]
     return pd.DataFrame(rows, columns=["features", "before", "after", "target", "gain", "ci95"])
-
-
-def at_size(by_target: ByTarget, size: int, order: str) -> float:
-    """Accuracy averaged over the targets there are, with test minibatches of one size and order."""
-    return float(np.mean([score(records, f"predicted/{size}/{order}").mean for records in by_target.values()]))
-
-
-def said(gain: float, ci95: float) -> str:
-    """A difference in words."""
-    return "is above" if gain - ci95 > 0 else "is below" if gain + ci95 < 0 else "is not told apart from"
 
 
 def reading(methods: Scores) -> pd.DataFrame:

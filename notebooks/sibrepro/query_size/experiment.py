@@ -7,7 +7,6 @@ its loss on d itself is set against its loss on further queries of the same task
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import torch
 from torch import Tensor
@@ -37,9 +36,9 @@ def query_size(trained: Record, **images: object) -> Record:
 
     def compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
         metrics, arrays = generalisation(sib, banks["test"], p), {}
-        for split, (how, queries) in itertools.product(("val", "test"), {"usual": USUAL, "own": p.queries}.items()):
-            score = _tested(sib, banks, p, split, queries)
-            more, right = numbers({f"{split}/{how}": score}, p.ways * queries)
+        for how, queries in {"usual": USUAL, "own": p.queries}.items():
+            scores = {f"{split}/{how}": _tested(sib, banks, p, split, queries) for split in ("val", "test")}
+            more, right = numbers(scores, p.ways * queries)
             metrics, arrays = metrics | more, arrays | right
         return metrics, arrays
 

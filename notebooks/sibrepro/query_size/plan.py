@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
 from pydantic import Field
 
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.plan import SEEDS, facts, flat, protocol
-from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot
+from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot, Where
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
 SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # of the paper's table
@@ -25,9 +24,7 @@ class QuerySizeNotebook:
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbones: Several[str] = Field(["conv4-64"], description="feature networks")
-    features: Literal["images", "shipped"] = Field(
-        "shipped", description="from images, or the project's where it has them"
-    )
+    features: Where = Field("shipped", description="from images, or the project's where it has them")
     epochs: NonNegative = Field(
         0, description="of pretraining, of a network from images; 0: as many as its recipe says"
     )
@@ -45,13 +42,10 @@ class QuerySizeNotebook:
         """All meta-trainings, the seeds of a setting together."""
         names = ("features", "K", "eta", "steps", "val_episodes", "test_episodes")
         common = {name: getattr(self, name) for name in names}
-        found = []
-        for backbone in self.backbones:
-            base = protocol(self.dataset, backbone, **common)
-            if base.features == "images":
-                base = dataclasses.replace(base, epochs=self.epochs)
-            found += grid(base, shots=self.shots, queries=self.n, seed=range(self.seed, self.seed + self.seeds))
-        return found
+        bases = [protocol(self.dataset, backbone, **common) for backbone in self.backbones]
+        bases = [dataclasses.replace(p, epochs=self.epochs) if p.features == "images" else p for p in bases]
+        varied = {"shots": self.shots, "queries": self.n, "seed": range(self.seed, self.seed + self.seeds)}
+        return [p for base in bases for p in grid(base, **varied)]
 
 
 def plan(dataset: str) -> dict[Key, list[FewShot]]:

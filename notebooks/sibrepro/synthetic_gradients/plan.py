@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
+import pandas as pd
 from pydantic import Field
 
+from sibrepro import tables
 from sibrepro.facts import Experiment, Record
-from sibrepro.few_shot.plan import SEEDS, facts, flat, protocol, single_facts
-from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
+from sibrepro.few_shot.plan import SEEDS, facts, flat, protocol, sib_score, single_facts
+from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot, Where
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, one_or_several, parameters
 
 Variant = Literal["SIB", "inductive SIB"]
@@ -26,7 +29,7 @@ class SyntheticGradientsNotebook:
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
-    features: Literal["images", "shipped"] = Field("shipped", description="computed from images, or the project's own")
+    features: Where = Field("shipped", description="computed from images, or the project's own")
     variants: Several[Variant] = Field(["SIB", "inductive SIB"], description="which kinds to train")
     trained_shots: Several[Count] = Field([1], description="labelled images per class in training")
     K: Several[NonNegative] = Field([0, 1, 3], description="steps")
@@ -109,3 +112,22 @@ def declared() -> dict[Experiment, list[FewShot]]:
     tied_rates = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
     trained = [*flat(plan(*origin)), *tied_rates, *stopped]
     return {FEW_SHOT: trained, INSIDE: [*stopped, *grid(protocol(*origin), K=STEPS)]}
+
+
+def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
+    """For `tables.synthetic_gradients`: one row for each setting and number of shots in testing, seeds together."""
+    rows = []
+    for (kind, shots, K, eta), records in found.items():
+        setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
+        rows += [tables.row(records, sib_score(records, shots=n), tested_shots=n, **setting) for n in TESTED]
+    return pd.DataFrame(rows)
+
+
+def validation_table(found: Mapping[Key, Sequence[Record]], shots: int = 1) -> pd.DataFrame:
+    """Best accuracy on validation classes (percent, seeds averaged) over K and eta, of transductive SIB."""
+    scores = {
+        (K, eta): sum(r.metrics["validation"] for r in records) / len(records)
+        for (kind, trained, K, eta), records in found.items()
+        if (kind, trained) == ("SIB", shots) and K
+    }
+    return pd.Series(scores, dtype=float).rename_axis(["K", "η"]).unstack()

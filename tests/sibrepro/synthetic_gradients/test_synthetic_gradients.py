@@ -10,8 +10,7 @@ from sibrepro import tables
 from sibrepro.facts.ids import as_dict
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
 from sibrepro.synthetic_gradients import plan
-from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
-from sibrepro.synthetic_gradients.tables import table_rows, validation_table
+from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook, table_rows, validation_table
 
 ETAS = (1e-1, 1e-2, 1e-3, 1e-4)
 WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*ETAS])
