@@ -163,14 +163,9 @@ def declared() -> dict[Experiment, list[Any]]:
     }
 
 
-def compressions() -> list[Record]:
-    """What the compression of features costs: one seed, no steps and three."""
-    return COMPRESSION.facts(declared()[COMPRESSION])
-
-
-def jpegs() -> list[Record]:
-    """Test images as JPEG: one shot, no steps and three."""
-    return JPEG.facts(declared()[JPEG])
+def looked(experiment: Experiment) -> list[Record]:
+    """The published runs of `COMPRESSION`, on one and five shots, or of `JPEG`, on one: no steps and three."""
+    return experiment.facts(declared()[experiment])
 
 
 def with_images(p: FewShotNotebook, trained: Sequence[Record]) -> list[Record]:

@@ -10,8 +10,8 @@ import pandas as pd
 from sibcore.baselines import BASELINES
 from sibrepro import paper, tables
 from sibrepro.facts import Record
-from sibrepro.few_shot.plan import ORIGINS, REASONS, SHOTS, WEAK_START, Study, gain, published, queries, sib_score
-from sibrepro.statistics import Score, metric, paired, right
+from sibrepro.few_shot.plan import ORIGINS, REASONS, SHOTS, WEAK_START, Study, gain, published, sib_score
+from sibrepro.statistics import Score, metric
 
 BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")  # of the variants
 STEPS = 3  # of SIB, where it is studied
@@ -50,18 +50,6 @@ def method_scores(results: Study) -> pd.DataFrame:
         rows.append((BASELINES[name].title, kind, shots, metric(record, "balanced")))
     flat = [(*what, score.mean, score.ci95) for *what, score in rows]
     return pd.DataFrame(flat, columns=["method", "kind", "shots", "mean", "ci95"])
-
-
-def sib_against(results: Study, K: int) -> pd.DataFrame:
-    """SIB with K steps minus each other method on the same tasks, in points, with the interval of the difference."""
-    rows: dict[str, dict[str, Any]] = {}
-    for (name, shots), record in results.rivals.items():
-        if (shots, K) in results.sib:
-            ours = right(results.sib[shots, K], f"best/{shots}shot")
-            score = paired(record.arrays["balanced"], ours, queries(record))
-            row = rows.setdefault(BASELINES[name].title, {"transductive": BASELINES[name].transductive})
-            row |= {f"{shots}-shot": score.mean, f"{shots}-shot ±": score.ci95}
-    return pd.DataFrame(rows).T.rename_axis("method")
 
 
 def balance_scores(results: Study) -> pd.DataFrame:

@@ -121,13 +121,3 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
         setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
         rows += [tables.row(records, sib_score(records, shots=n), tested_shots=n, **setting) for n in TESTED]
     return pd.DataFrame(rows)
-
-
-def validation_table(found: Mapping[Key, Sequence[Record]], shots: int = 1) -> pd.DataFrame:
-    """Best accuracy on validation classes (percent, seeds averaged) over K and eta, of transductive SIB."""
-    scores = {
-        (K, eta): sum(r.metrics["validation"] for r in records) / len(records)
-        for (kind, trained, K, eta), records in found.items()
-        if (kind, trained) == ("SIB", shots) and K
-    }
-    return pd.Series(scores, dtype=float).rename_axis(["K", "η"]).unstack()

@@ -57,6 +57,10 @@ def rivals(results):
     return run("03", "tasks per second", results=results, p=SimpleNamespace(rivals=list))["rivals"]
 
 
+def against_rivals(results):
+    return run("03", "against.style", results=results, steps_shown=3)["against"]
+
+
 def literature(results):
     return run("03", "paper.literature()", rivals=rivals(results))["literature"]
 
@@ -83,7 +87,7 @@ def test_what_is_not_planned_changes_no_table(records):
     def all_tables() -> list[pd.DataFrame]:
         results = published_results()
         shown = [few_shot_tables.table_rows(), by_seed(results)]
-        shown += [few_shot_tables.method_scores(results), few_shot_tables.sib_against(results, 3)]
+        shown += [few_shot_tables.method_scores(results), against_rivals(results)]
         shown += [few_shot_tables.balance_scores(results), reordered(results)]
         return [*shown, rivals(results), literature(results)]
 
@@ -145,7 +149,7 @@ def test_methods_stand_side_by_side(results, records):
 
 
 def test_sib_is_set_against_rivals_on_the_same_tasks(results, records):
-    against = few_shot_tables.sib_against(results, 3)
+    against = against_rivals(results)
     for name, shots in (("ridge", 1), ("pt-map", 5)):
         ours = [records[shots, 3, s].arrays[f"best/{shots}shot"].astype(float) for s in (0, 1)]
         difference = sum(ours) / 2 - records[name].arrays["balanced"]

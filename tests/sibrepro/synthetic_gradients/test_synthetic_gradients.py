@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from cells import run
 from few_shot_records import FULL, QUICK, computed_here, inside, own_home, published, sib
 
 from sibrepro import tables
 from sibrepro.facts.ids import as_dict
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
 from sibrepro.synthetic_gradients import plan
-from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook, table_rows, validation_table
+from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook, table_rows
 
 ETAS = (1e-1, 1e-2, 1e-3, 1e-4)
 WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*ETAS])
@@ -19,6 +20,10 @@ WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*E
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
+
+
+def validation_table(found):
+    return run("04", "validation.round(2)", found=found)["validation"]
 
 
 def test_the_whole_grid_is_the_papers_39_trainings():
