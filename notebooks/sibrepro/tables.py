@@ -9,18 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from sibcore.files import write_atomically
 from sibrepro import paper, paths
-from sibrepro.facts import manifest
+from sibrepro.facts import Record, manifest
 from sibrepro.facts.experiment import named
-
-if TYPE_CHECKING:
-    from sibrepro.facts import Record
-    from sibrepro.statistics import Score
+from sibrepro.statistics import Score
 
 INSIDE, ABOVE, BELOW = "inside the other's interval", "above", "below"
 NOT_MEASURED, NOT_IN_PAPER = "not measured here", "not in the paper"

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper
+from sibrepro.facts import Record
 from sibrepro.pacs.plan import Key, Scores
 from sibrepro.pacs.tables import AVERAGE, scores
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import bars
-
-if TYPE_CHECKING:
-    from sibrepro.facts import Record
 
 LOOKS = {  # colour and marker by method and K
     ("source-only", 0): (GREY, "s"),
