@@ -14,7 +14,6 @@ from sibrepro.few_shot.experiment import Source
 from sibrepro.few_shot.plan import facts, flat
 from sibrepro.pacs.experiment import ADAPTATION, FROZEN, Adaptation, adapt, source, turns_for
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
-from sibrepro.statistics import by
 
 METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
 Key = tuple[str, int]  # method and K
@@ -88,11 +87,6 @@ def train(experiments: Sequence[Adaptation]) -> list[Record]:
         sources[key] = sources.get(key) or source(p)
         found.append(adapt(p, sources[key]))
     return found
-
-
-def scores_of(records: Sequence[Record]) -> Scores:
-    """Runs of one notebook by (method, K), then by target, one of each seed."""
-    return {key: by(found, "target") for key, found in by(records, "method", "K").items()}
 
 
 def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:

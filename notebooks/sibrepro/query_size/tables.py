@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from sibrepro import tables
@@ -14,8 +13,6 @@ from sibrepro.query_size.experiment import USUAL
 from sibrepro.query_size.plan import BACKBONES, Key, published
 from sibrepro.statistics import Score, over_seeds, paired, right
 
-GENERALISATION = ("risk", "gap", "gap_ci95", "sigma", "sigma_worst", "sigma_bound")
-COEFFICIENTS = {"coefficient": "sigma", "coefficient_sure": "sigma_bound"}
 PAPERS = {"val": "validation", "test": "test"}  # splits as the paper's table names them
 
 
@@ -45,19 +42,3 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
 def published_rows() -> pd.DataFrame:
     """`table_rows` of everything published: the paper's own data set first."""
     return pd.concat([table_rows(published(dataset)) for dataset in BACKBONES], ignore_index=True)
-
-
-def corollary_terms(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
-    """What can be measured of the corollary, one row for each setting, seeds averaged: eq. (popeb) >= term + risk.
-
-    |d| is all queries of a task; the coefficient |d| / 2 sigma² takes the average task's sigma, and `coefficient_sure`
-    Hoeffding's. The term |d| gen(q)² / 2 sigma² is, by Theorem 2, at most I(w; d | t).
-    """
-    rows = []
-    for (backbone, shots, n), records in found.items():
-        mean = {name: float(np.mean([r.metrics[name] for r in records])) for name in GENERALISATION}
-        size = records[0].params["ways"] * n
-        half = {name: size / (2 * mean[sigma] ** 2) for name, sigma in COEFFICIENTS.items()}
-        terms = {name.replace("coefficient", "term"): value * mean["gap"] ** 2 for name, value in half.items()}
-        rows.append({"backbone": backbone, "shots": shots, "n": n} | mean | half | terms)
-    return pd.DataFrame(rows)

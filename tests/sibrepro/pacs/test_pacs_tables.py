@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adaptation_records import IMAGES, grid, record
+from adaptation_records import IMAGES, grid, record, scores_of
 from cells import drawn
 from scipy import stats
 from sklearn.metrics import confusion_matrix
@@ -43,7 +43,7 @@ def test_the_gain_is_paired_by_image_and_by_seed():
 
 def test_the_average_needs_all_four_domains():
     records = grid(ALL)
-    found = plan.scores_of(records)
+    found = scores_of(records)
     assert list(found) == list(ALL)
     assert tables.scores(found["SIB-Rot", 3])["average"].mean == pytest.approx(70)
     gain = tables.gains(found["SIB-Rot", 0], found["SIB-Rot", 3])["average"]
@@ -97,7 +97,7 @@ def test_confusions_are_those_of_scikit_learn():
 
 
 def test_gains_by_class_average_to_the_gain_of_the_domain():
-    found = plan.scores_of(grid(ALL))
+    found = scores_of(grid(ALL))
     gains = tables.class_gains(found["SIB-Rot", 0], found["SIB-Rot", 3])
     expected = [tables.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).mean for t in DOMAINS]
     assert np.allclose(gains.mean(1), expected)  # all classes have as many images
@@ -118,7 +118,7 @@ def test_the_notebooks_grid_leaves_out_what_cannot_differ():
 
 
 def test_all_figures_are_drawn():
-    found = plan.scores_of(grid(ALL))
+    found = scores_of(grid(ALL))
     first, last = ("SIB-Rot", 0), ("SIB-Rot", 3)
     made = [
         figures.accuracy_by_domain(found),

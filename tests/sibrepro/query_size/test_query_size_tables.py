@@ -8,7 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from cells import drawn
+from cells import drawn, run
 from few_shot_records import FULL, TASKS, computed_here, own_home, published, record
 from matplotlib import pyplot as plt
 
@@ -33,6 +33,10 @@ def close_figures():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
+
+
+def corollary_terms(found):
+    return run("06", "terms = ", found=found)["terms"]
 
 
 def made(n, accuracy, experiment=QUERY_SIZE, **changes):
@@ -125,7 +129,7 @@ def test_what_is_not_planned_changes_nothing(home):
     def everything():
         return (
             size_tables.published_rows(),
-            size_tables.corollary_terms(plan.published()),
+            corollary_terms(plan.published()),
             plan.published("cifar-fs", RESCALED),
         )
 
@@ -164,7 +168,7 @@ def test_differences_are_paired():
 
 def test_the_terms_of_the_corollary(home):
     published(made(5, 60))
-    (row,) = size_tables.corollary_terms(plan.published("cifar-fs")).to_dict("records")
+    (row,) = corollary_terms(plan.published("cifar-fs")).to_dict("records")
     assert row["coefficient"] == pytest.approx(5 * 5 / (2 * 2.0**2))
     assert row["coefficient_sure"] == pytest.approx(5 * 5 / (2 * 10.0**2))
     assert row["term"] == pytest.approx(row["coefficient"] * 0.01)
@@ -186,5 +190,5 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
     assert test_classes.get_label() == "test classes, tested with 15"
     assert test_classes.get_xydata().tolist() == [[3, 60], [15, 80]]
     assert axes[1].get_lines()[-1].get_xydata().round(1).tolist() == [[3, 77.3]]
-    panels = drawn("06_corollary", terms=size_tables.corollary_terms(found), records=[]).axes
+    panels = drawn("06_corollary", terms=corollary_terms(found), records=[]).axes
     assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"
