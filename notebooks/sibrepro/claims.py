@@ -166,7 +166,7 @@ def transduction() -> list[Claim]:
     inductive = {key[2:]: records for key, records in found.items() if key[0] == "inductive SIB"}
     start = inductive.get((0, synthetic_gradients.RATE))
     gains = {
-        (tested, eta): few_shot.gain(start, records, tested)
+        (tested, K, eta): few_shot.gain(start, records, tested)
         for (K, eta), records in inductive.items()
         if K and start
         for tested in synthetic_gradients.TESTED
@@ -177,7 +177,7 @@ def transduction() -> list[Claim]:
             f"at most {gains[most].mean:+.2f} points in {len(gains)} settings",
             AGREES if gains[most].mean < 1 else DIFFERS,
             few_shot.flat(inductive),
-            f"at η = {least[1]:g} it loses up to {-gains[least].mean:.1f} (trained on one shot, tested on {least[0]})",
+            f"at η = {least[2]:g} it loses up to {-gains[least].mean:.1f} (trained on one shot, tested on {least[0]})",
         )
     pair = [found.get((kind, 1, 3, synthetic_gradients.RATE)) for kind in ("inductive SIB", "SIB")]
     if all(pair):

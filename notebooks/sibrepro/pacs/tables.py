@@ -56,8 +56,11 @@ def _with_average(found: dict[str, Score]) -> dict[str, Score]:
 
 def class_gains(before: ByTarget, after: ByTarget) -> pd.DataFrame:
     """Points gained in each domain (a row) and class, seeds averaged; NaN where a domain is missing."""
-    there = [target for target in DOMAINS if target in before and target in after]
-    gained = {target: 100 * np.diag(confusion(after[target]) - confusion(before[target])) for target in there}
+    gained = {}
+    for target in set(before) & set(after):
+        labels = after[target][0].arrays["labels"]
+        difference = correct(after[target]).mean(0) - correct(before[target]).mean(0)
+        gained[target] = [100 * difference[labels == label].mean() for label in range(len(CLASSES))]
     return pd.DataFrame(gained, index=CLASSES).T.reindex(DOMAINS)
 
 

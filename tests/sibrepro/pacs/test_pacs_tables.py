@@ -100,7 +100,7 @@ def test_gains_by_class_average_to_the_gain_of_the_domain():
     found = scores_of(grid(ALL))
     gains = tables.class_gains(found["SIB-Rot", 0], found["SIB-Rot", 3])
     expected = [tables.gain(found["SIB-Rot", 0][t], found["SIB-Rot", 3][t]).mean for t in DOMAINS]
-    assert np.allclose(gains.mean(1), expected)  # all classes have as many images
+    assert np.allclose(gains.mean(axis=1), expected)  # all classes have as many images
 
 
 def test_the_notebooks_grid_leaves_out_what_cannot_differ():
