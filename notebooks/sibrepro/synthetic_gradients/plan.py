@@ -1,4 +1,4 @@
-"""The appendix's study of synthetic gradients: inductive SIB against SIB over K and eta; its runs."""
+"""The appendix's study of synthetic gradients: inductive SIB against SIB over K and eta; its runs and its table."""
 
 from __future__ import annotations
 
