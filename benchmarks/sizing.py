@@ -122,7 +122,7 @@ def stages(measure: bool) -> list[Stage]:
     """The paper profile's, in the order of their phases."""
     table_1 = FewShotNotebook(**of_profile("paper", "03_few_shot_tables"))
     grid = SyntheticGradientsNotebook(**of_profile("paper", "04_synthetic_gradients"))
-    origins = [(origin["dataset"], origin["backbone"]) for origin in table_1.origins()]
+    origins = [(dataset, backbone) for dataset in table_1.datasets for backbone in table_1.backbones]
     found = [_images(1, "pretraining", *origin, TRAINING * Recipe().epochs, True, measure) for origin in origins]
     found += [_images(2, "features", *origin, ALL, False, measure) for origin in origins]
     found += _meta("Table 1", table_1.experiments(), measure)

@@ -13,6 +13,7 @@ import contextlib
 import csv
 import dataclasses
 import difflib
+import itertools
 import pkgutil
 import re
 from collections.abc import Iterable
@@ -38,8 +39,9 @@ parameters = dataclass(
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
-# `list[T]` with this may also be given as a single T, so that a sweep can go over it one value a point
+# A list may also be given as a single value, so that a sweep can go over it one value a point.
 one_or_several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
+Several = Annotated[list[T], Field(min_length=1), one_or_several]
 
 IPYTHON_NAMES = {"In", "Out", "get_ipython", "exit", "quit", "open"}
 CHECKED = "_sibcore_checked"
@@ -72,6 +74,12 @@ def check(cls: type[T], namespace: dict[str, Any]) -> T:
         raise ParameterError(_message(cls, given, error)) from None
     namespace[CHECKED] = True
     return checked
+
+
+def grid(base: T, **values: Iterable[Any]) -> list[T]:
+    """`base` with every combination of these values of its fields; the last varies fastest."""
+    chosen = itertools.product(*values.values())
+    return [dataclasses.replace(base, **dict(zip(values, several, strict=True))) for several in chosen]
 
 
 def parse(text: str, where: str) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,24 @@ def paired(first: np.ndarray, second: np.ndarray, queries: int) -> Score:
     return over_seeds(np.atleast_2d(second).astype(float) - np.atleast_2d(first).astype(float), queries)
 
 
+def gain(
+    before: Sequence[Record], after: Sequence[Record], answers: Callable[[Record], np.ndarray], queries: int
+) -> Score:
+    """How much better `after` answers the same tasks; of each only the seeds that both have."""
+    first, second = ({record.params["seed"]: answers(record) for record in part} for part in (before, after))
+    seeds = sorted(first.keys() & second.keys())
+    return paired(*(np.stack([part[seed] for seed in seeds]) for part in (first, second)), queries)
+
+
+def by(records: Sequence[Record], *names: str) -> dict[Any, list[Record]]:
+    """Records by these parameters (by the value itself where one is named), in the order in which they come."""
+    found: dict[Any, list[Record]] = {}
+    for record in records:
+        key = tuple(record.params[name] for name in names)
+        found.setdefault(key if len(names) > 1 else key[0], []).append(record)
+    return found
+
+
 def right(records: Sequence[Record], name: str) -> np.ndarray:
     """Right answers [S, N] of several seeds."""
     return np.stack([record.arrays[name] for record in records])
@@ -47,3 +66,8 @@ def right(records: Sequence[Record], name: str) -> np.ndarray:
 def metric(record: Record, name: str) -> Score:
     """A metric that a record has with its "..._ci95"."""
     return Score(record.metrics[name], record.metrics[f"{name}_ci95"])
+
+
+def bars(scores: Iterable[Score]) -> np.ndarray:
+    """[2, N]: the means, and the widths of their intervals, to be drawn."""
+    return np.array([(score.mean, score.ci95) for score in scores]).reshape(-1, 2).T

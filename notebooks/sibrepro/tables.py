@@ -6,20 +6,18 @@ and a verdict. Accuracies are in percent. What has no counterpart stays, with a 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from sibcore.files import write_atomically
 from sibrepro import paper, paths
-from sibrepro.facts import manifest
-
-if TYPE_CHECKING:
-    from sibrepro.facts import Record
+from sibrepro.facts import Record, manifest
+from sibrepro.facts.experiment import named
+from sibrepro.statistics import Score
 
 INSIDE, ABOVE, BELOW = "inside the other's interval", "above", "below"
 NOT_MEASURED, NOT_IN_PAPER = "not measured here", "not in the paper"
@@ -49,41 +47,45 @@ def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, o
     That is |ours - paper| <= the wider of the two intervals; a missing interval counts as a point. It is a reading aid
     and no test of equality: the intervals are over test tasks and know nothing of other seeds or feature networks.
     """
-    if _missing(ours):
+    if pd.isna(ours):
         return NOT_MEASURED
-    if _missing(paper):
+    if pd.isna(paper):
         return NOT_IN_PAPER
-    reach = max(0.0 if _missing(ci95) else ci95 for ci95 in (paper_ci95, ours_ci95))
+    reach = max(0.0 if pd.isna(ci95) else ci95 for ci95 in (paper_ci95, ours_ci95))
     if abs(ours - paper) <= reach + 1e-9:  # printed decimals are not exact in binary
         return INSIDE
     return ABOVE if ours > paper else BELOW
 
 
+def row(records: Sequence[Record], score: Score, **settings: Any) -> dict[str, Any]:
+    """A number of ours for the tables below: `settings`, the score, and the runs behind it, whose seeds count."""
+    p = records[0].params
+    of_runs = {name: p[name] for name in ("dataset", "backbone", "steps") if name in p}
+    seeds = len({record.params.get("seed") for record in records})
+    numbers = {"ours": score.mean, "ours_ci95": score.ci95, "episodes": p.get("test_episodes"), "seeds": seeds}
+    return of_runs | settings | numbers | {"run": named(records)}
+
+
 def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
-    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds and run.
+    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds and run, as rows of `row` do.
 
     SIB is matched on all settings. Other methods of ours share our features and episodes, whereas the paper's had each
     a training of its own: they never stand beside one another, and ours are called "<method> (our features)".
     """
     if len(runs):
-        named = [
-            name if "SIB" in name else f"{name.removesuffix(OUR_FEATURES)}{OUR_FEATURES}" for name in runs["method"]
-        ]
-        runs = runs.assign(method=named)
+        others = ~runs["method"].str.contains("SIB")
+        runs = runs.assign(method=runs["method"].mask(others, runs["method"] + OUR_FEATURES))
     table = _beside(paper.few_shot().dropna(subset="value"), runs, FEW_SHOT, ["episodes", "seeds", "run"])
     return table.assign(verdict=table["verdict"].mask(_in_appendix(table), IN_APPENDIX))
 
 
 def synthetic_gradients(runs: pd.DataFrame) -> pd.DataFrame:
-    """The appendix's table over K and eta.
-
-    `runs` has the columns `SYNTHETIC_GRADIENTS`, ours, ours_ci95, episodes, seeds, steps and run.
-    """
+    """The appendix's table over K and eta; `runs` likewise, with `SYNTHETIC_GRADIENTS`, and steps."""
     return _beside(paper.synthetic_gradients(), runs, SYNTHETIC_GRADIENTS, ["episodes", "seeds", "steps", "run"])
 
 
 def query_size(runs: pd.DataFrame) -> pd.DataFrame:
-    """The appendix's table over n. `runs`: columns `QUERY_SIZE`, ours, ours_ci95, episodes, seeds, steps and run."""
+    """The appendix's table over n; `runs` likewise, with `QUERY_SIZE`, and steps."""
     return _beside(paper.query_size(), runs, QUERY_SIZE, ["episodes", "seeds", "steps", "run"])
 
 
@@ -93,25 +95,20 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     A cell is the paper's, then **ours** and the verdict. Of methods other than SIB the paper's number stands alone; a
     number of SIB that is not measured says so, and the column "to measure" has the command that measures it.
     """
-    columns = [f"{DATASETS[dataset]} {shots}-shot" for dataset in DATASETS for shots in (1, 5)]
-    rows: dict[tuple, dict[str, str]] = {}
-    for number in table.itertuples():
-        row = rows.setdefault((_label(number), number.backbone, number.transductive), {})
-        column = f"{DATASETS.get(number.dataset, number.dataset)} {number.shots}-shot"
-        if column in row:
-            raise ValueError(
-                f"two numbers of ours for {_label(number)}, {number.backbone}, {column}, the second from {number.run}: "
-                "name the methods apart"
-            )
-        row[column] = _cell(number)
-        columns += [column] * (column not in columns)
-    shown = [
-        dict(zip(("method", "backbone", "transductive"), key, strict=True))
-        | {column: row.get(column, MISSING) for column in columns}
-        | {"to measure": COMMAND if any(NOT_MEASURED in cell for cell in row.values()) else ""}
-        for key, row in rows.items()
-    ]
-    return pd.DataFrame(shown)
+    rows, numbers = ["method", "backbone", "transductive"], list(table.itertuples())
+    columns = [f"{DATASETS.get(number.dataset, number.dataset)} {number.shots}-shot" for number in numbers]
+    labels, texts = ([of(number) for number in numbers] for of in (_label, _cell))
+    cells = table.assign(method=labels, column=columns, cell=texts)
+    for twice in cells[cells.duplicated([*rows, "column"])].itertuples():
+        raise ValueError(
+            f"two numbers of ours for {twice.method}, {twice.backbone}, {twice.column}, the second from {twice.run}: "
+            "name the methods apart"
+        )
+    columns = [f"{dataset} {shots}-shot" for dataset in DATASETS.values() for shots in (1, 5)] + columns
+    order = pd.MultiIndex.from_frame(cells[rows].drop_duplicates())
+    shown = cells.pivot(index=rows, columns="column", values="cell").reindex(order)[[*dict.fromkeys(columns)]]
+    open_ = shown.apply(lambda row: row.str.contains(NOT_MEASURED).any(), axis=1)
+    return shown.fillna(MISSING).assign(**{"to measure": open_.map({True: COMMAND, False: ""})}).reset_index()
 
 
 def readable(value: Any) -> str:
@@ -127,7 +124,7 @@ def readable(value: Any) -> str:
 
 def markdown(table: pd.DataFrame) -> str:
     """The table in GitHub's Markdown, without its index; a cell may hold `**bold**`."""
-    cells = _readable(table).map(lambda text: text.replace("|", r"\|"))
+    cells = table.astype(object).map(readable).map(lambda text: text.replace("|", r"\|"))
     sides = ["right" if right else "left" for right in _numbers(table)]
     text = cells.to_markdown(index=False, disable_numparse=True, colalign=sides)
     return re.sub(" +", " ", text) + "\n"  # not padded: a new row changes no other
@@ -136,7 +133,7 @@ def markdown(table: pd.DataFrame) -> str:
 def latex(table: pd.DataFrame) -> str:
     """The table as a `tabular` with the rules of the package booktabs, without its index; `**bold**` is bold."""
     sides = "".join("r" if right else "l" for right in _numbers(table))
-    text = _readable(table).to_latex(index=False, escape=True, column_format=sides)
+    text = table.astype(object).map(readable).to_latex(index=False, escape=True, column_format=sides)
     text = text.replace("--", "-{}-{}")  # not a dash
     for sign, code in LATEX.items():
         text = text.replace(sign, code)
@@ -160,10 +157,6 @@ def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
     return files
 
 
-def _readable(table: pd.DataFrame) -> pd.DataFrame:
-    return table.astype(object).map(readable)
-
-
 def _numbers(table: pd.DataFrame) -> list[bool]:
     """Which columns are numbers, to be aligned at the right."""
     kinds = pd.api.types
@@ -175,20 +168,17 @@ def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], deta
 
     Two runs of ours with the same settings both stand beside the paper's number, which is then there twice.
     """
-    ours = _no_step(_typed(_complete(runs, [*settings, *OURS, *details]))).assign(row=range(len(runs)))
+    columns = [*settings, *OURS, *details]
+    lacking = [column for column in columns if column not in runs]
+    if lacking and len(runs):
+        raise ValueError(f"our runs lack the columns {lacking}; expected are {columns}")
+    ours = _no_step(_typed(runs.reindex(columns=columns))).assign(row=range(len(runs)))
     printed = _no_step(printed.rename(columns={"value": "paper", "ci95": "paper_ci95"}))
     matched = printed.merge(ours, on=settings, how="left")
     alone = ours[~ours["row"].isin(matched["row"])]
     table = pd.concat([matched, alone], ignore_index=True)[[*settings, *PAPER, *OURS, *details]]
     verdicts = [verdict(*numbers) for numbers in table[[*PAPER, *OURS]].itertuples(index=False)]
     return _typed(table).assign(verdict=verdicts)
-
-
-def _complete(runs: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    lacking = [column for column in columns if column not in runs]
-    if lacking and len(runs):
-        raise ValueError(f"our runs lack the columns {lacking}; expected are {list(columns)}")
-    return runs.reindex(columns=columns)
 
 
 def _no_step(table: pd.DataFrame) -> pd.DataFrame:
@@ -213,12 +203,12 @@ def _in_appendix(table: pd.DataFrame) -> pd.Series:
 
 def _label(number: Any) -> str:
     """The method with its K and eta, such as "SIB, η = 0.001, K = 3"."""
-    eta = "" if _missing(number.eta) else f", η = {number.eta:g}"
-    return number.method + eta + ("" if _missing(number.K) else f", K = {number.K}")
+    eta = "" if pd.isna(number.eta) else f", η = {number.eta:g}"
+    return number.method + eta + ("" if pd.isna(number.K) else f", K = {number.K}")
 
 
 def _cell(number: Any) -> str:
-    printed, ours = _interval(number.paper, number.paper_ci95), f"**{_interval(number.ours, number.ours_ci95)}**"
+    printed, ours = interval(number.paper, number.paper_ci95), f"**{interval(number.ours, number.ours_ci95)}**"
     if number.verdict in (INSIDE, ABOVE, BELOW):
         return f"{printed} / {ours} ({number.verdict})"
     if number.verdict == NOT_MEASURED:
@@ -226,9 +216,5 @@ def _cell(number: Any) -> str:
     return f"{MISSING} / {ours} ({number.verdict})"
 
 
-def _interval(value: float, ci95: float) -> str:
-    return f"{value:.1f}" + ("" if _missing(ci95) else f" ± {ci95:.1f}")
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or math.isnan(value)
+def interval(value: float, ci95: float) -> str:
+    return f"{value:.1f}" + ("" if pd.isna(ci95) else f" ± {ci95:.1f}")

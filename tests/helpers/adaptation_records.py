@@ -9,6 +9,8 @@ import numpy as np
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import Record
 from sibrepro.pacs.experiment import ADAPTATION, ORDERS, SIZES, Adaptation
+from sibrepro.pacs.plan import Scores
+from sibrepro.statistics import by
 
 IMAGES = 210
 
@@ -36,3 +38,8 @@ def grid(accuracies: dict[tuple[str, int], float], seeds: int = 2, **changes: ob
         for target in DOMAINS
         for seed in range(seeds)
     ]
+
+
+def scores_of(records: list[Record]) -> Scores:
+    """By (method, K), then by target."""
+    return {key: by(found, "target") for key, found in by(records, "method", "K").items()}

@@ -19,7 +19,7 @@ from sibrepro.facts import Experiment, Record, publish
 from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import as_dict, experiment_of
 from sibrepro.few_shot import shipped
-from sibrepro.few_shot.inside import look
+from sibrepro.few_shot.looks import look
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, RIVAL, UNBALANCED, FewShot, Rival
 
 TASKS = 50  # made up of each run, whatever its parameters say

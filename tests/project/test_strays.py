@@ -62,7 +62,7 @@ def strays(monkeypatch):
     plant(FEW_SHOT, base, queries=20)  # another query size
     plant(FEW_SHOT, base, steps=80_000)  # a longer training used to count as fuller
     plant(FEW_SHOT, base, test_episodes=10_000)
-    plant(RIVAL, few_shot.plan("cifar-fs", "conv4-64").rivals["pt-map", 1][0], test_episodes=9000)
+    plant(RIVAL, few_shot.plan("cifar-fs", "conv4-64").rivals["pt-map", 1], test_episodes=9000)
     plant(ADAPTATION, pacs.plan("frozen")["SIB-Rot", 3]["sketch"][0], steps=900)
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
     plant(FEW_SHOT, base)  # a published run, computed here with another outcome

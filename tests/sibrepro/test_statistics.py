@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from few_shot_records import rival, sib
 
-from sibrepro.statistics import Score, metric, over_seeds, paired, right
+from sibrepro.statistics import Score, bars, by, metric, over_seeds, paired, right
 
 
 def test_with_one_seed_the_interval_is_that_of_the_mean_over_tasks():
@@ -62,3 +62,16 @@ def test_right_answers_and_metrics_of_records():
     assert (answers[1] == seeds[1].arrays["last/5shot"]).all()
     one = rival(62)
     assert metric(one, "balanced") == Score(one.metrics["balanced"], 0.4)
+
+
+def test_records_by_their_parameters():
+    made = [sib(60, shots=shots, K=K, seed=seed) for seed in (0, 1) for shots in (1, 5) for K in (0, 3)]
+    groups = by(made, "shots", "K")
+    assert list(groups) == [(1, 0), (1, 3), (5, 0), (5, 3)]
+    assert groups[5, 0] == [made[2], made[6]]
+    assert by(made, "seed") == {0: made[:4], 1: made[4:]}
+
+
+def test_bars_are_means_and_widths():
+    assert bars([Score(60, 1), Score(61, 2)]).tolist() == [[60, 61], [1, 2]]
+    assert bars([]).shape == (2, 0)

@@ -9,6 +9,7 @@ K, eta and seed alone are meta-trained together, each as if it were alone.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import shutil
@@ -20,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from sibcore import datasets, train
+from sibcore.baselines import BASELINES, tune
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
-from sibcore.evaluate import evaluate
+from sibcore.evaluate import Evaluation, evaluate
 from sibcore.files import put_weights, sha256
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
@@ -31,7 +33,7 @@ from sibcore.vision.features import Features, feature_bank
 from sibrepro.facts import Experiment, Record
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import shipped
-from sibrepro.few_shot.settings import FEW_SHOT, PRETRAIN, FewShot, Pretraining
+from sibrepro.few_shot.settings import ALPHA, FEW_SHOT, PRETRAIN, RIVAL, FewShot, Pretraining, Rival
 
 SPLITS = ("train", "val", "test")
 CHECKPOINTS = {"best": train.BEST, "last": train.LAST}
@@ -42,10 +44,10 @@ Block = list[list[FewShot]]  # [S][E]: seeds, each with the same settings of K a
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Features by split, made when asked for, and the hashes of what they are made of."""
+    """What a model learns from (here features by split), made when asked for, and the hashes of what it is made of."""
 
     hashes: dict[str, str]
-    banks: Callable[[], Banks]
+    load: Callable[[], Any]
 
 
 def source(p: Any, data: ImageSet | None = None, network: Path | None = None) -> Source:
@@ -105,7 +107,7 @@ def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = No
     origin = source(p, data, network)
 
     def compute(p: FewShot, folder: Path) -> Numbers:
-        banks = origin.banks()
+        banks = origin.load()
         return results(p, folder, banks, _meta_train([[p]], banks, folder)[0][0])
 
     return FEW_SHOT.run(p, compute, data=origin.hashes, long=True)
@@ -135,25 +137,53 @@ def examine(
     p = FEW_SHOT.settings_of(trained)
     origin = source(p, **images)
     hashes = origin.hashes | {"trained": trained.files.checkpoint_hash("best")}
-    return experiment.run(p, lambda p: look(trained_sib(trained), origin.banks(), p), data=hashes)
+    return experiment.run(p, lambda p: look(trained_sib(trained), origin.load(), p), data=hashes)
+
+
+def rival(p: Rival, **images: Any) -> Record:
+    """The run of a rival method, on the very tasks that SIB is tested on.
+
+    metrics: accuracies in percent, "balanced" and "unbalanced" (Dirichlet queries), each with "..._ci95"; the chosen
+    "options"; "episodes_per_second"; arrays: queries answered rightly in each task, "balanced" and "unbalanced"
+    """
+    if p.method not in BASELINES:
+        raise ValueError(f"there is no method {p.method!r}: expected one of {', '.join(BASELINES)}")
+    origin = source(p, **images)
+
+    def compute(p: Rival) -> Numbers:
+        banks, cls = origin.load(), BASELINES[p.method]
+        chosen, _ = tune(cls, p.ways, banks["val"].features, tasks(p, banks["val"], "val"))
+        scores = {}
+        for name, alpha in {"balanced": None, "unbalanced": ALPHA}.items():
+            fixed, began = tasks(p, banks["test"], "test", alpha), time.perf_counter()
+            scores[name] = evaluate(cls(p.ways, **chosen), banks["test"].features, fixed)
+            speed = len(fixed) / (time.perf_counter() - began)
+        metrics, arrays = numbers(scores, p.ways * p.queries)
+        return metrics | {"options": chosen, "episodes_per_second": speed}, arrays
+
+    return RIVAL.run(p, compute, data=origin.hashes)
 
 
 def results(p: FewShot, folder: Path, banks: Banks, history: list[dict[str, Any]]) -> Numbers:
     """Metrics and arrays of a meta-training that has left its checkpoints in `folder`."""
-    device = pick_device()
-    metrics = {"validation": 100 * max(row["validation"] for row in history)}
-    arrays = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "validation")}
-    bank = banks["test"]
+    device, bank, scores = pick_device(), banks["test"], {}
     for shots in sorted({1, 5, p.shots}):
         if shots != p.shots and bank.labels.bincount().min() < shots + p.queries:
             continue  # no second test for want of images; with p.shots itself the sampler says what is wrong
         fixed = tasks(dataclasses.replace(p, shots=shots), bank, "test").to(device)
         for name, file in CHECKPOINTS.items():
             trained, _ = train.load_sib(folder / file)
-            tested = evaluate(trained.to(device), bank.features, fixed)
-            metrics |= {f"{name}/{shots}shot": 100 * tested.mean, f"{name}/{shots}shot_ci95": 100 * tested.interval}
-            arrays[f"{name}/{shots}shot"] = tested.right(p.ways * p.queries)
-    return metrics, arrays
+            scores[f"{name}/{shots}shot"] = evaluate(trained.to(device), bank.features, fixed)
+    metrics, arrays = numbers(scores, p.ways * p.queries)
+    curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "validation")}
+    return metrics | {"validation": 100 * max(row["validation"] for row in history)}, arrays | curves
+
+
+def numbers(scores: Mapping[str, Evaluation], queries: int) -> Numbers:
+    """For a record: accuracies in percent, each with its "..._ci95", and the right answers of each task."""
+    metrics = {name: 100 * score.mean for name, score in scores.items()}
+    metrics |= {f"{name}_ci95": 100 * score.interval for name, score in scores.items()}
+    return metrics, {name: score.right(queries) for name, score in scores.items()}
 
 
 def tasks(p: Any, bank: Features, split: str, alpha: float | None = None) -> Tasks:
@@ -166,29 +196,15 @@ def tasks(p: Any, bank: Features, split: str, alpha: float | None = None) -> Tas
 
 def training_tasks(p: FewShot, bank: Features) -> EpisodeSampler:
     """The stream of tasks to learn from."""
-    return EpisodeSampler(
-        bank.labels.to(pick_device()),
-        p.ways,
-        p.shots,
-        p.queries,
-        p.seed,
-        alpha=p.alpha or None,
-        views=max(p.views, 1),
-        class_names=bank.classes,
-    )
+    options = {"alpha": p.alpha or None, "views": max(p.views, 1), "class_names": bank.classes}
+    return EpisodeSampler(bank.labels.to(pick_device()), p.ways, p.shots, p.queries, p.seed, **options)
 
 
 def untrained(p: FewShot, dim: int) -> SIB:
     """The model of an experiment before its training."""
-    names = ("eta", "fidelity", "transductive", "equivariant", "seed")
-    return SIB(
-        p.ways,
-        dim,
-        p.K,
-        normalise=p.normalise or None,
-        reduction=p.reduction or None,
-        **{name: getattr(p, name) for name in names},
-    ).to(pick_device())
+    options = {name: getattr(p, name) or None for name in ("normalise", "reduction")}
+    options |= {name: getattr(p, name) for name in ("fidelity", "transductive", "equivariant", "seed")}
+    return SIB(p.ways, dim, p.K, p.eta, **options).to(pick_device())
 
 
 def schedule(p: FewShot) -> train.Schedule:
@@ -233,23 +249,20 @@ def _train_block(block: Block, origin: Source) -> None:
 
     The folder goes last: what is killed before starts from finished trainings. Each run's time is its share.
     """
-    banks, folder = origin.banks(), cache_folder() / "stacks" / _name(block, origin)
-    began = time.perf_counter()
+    banks, folder = origin.load(), cache_folder() / "stacks" / _name(block, origin)
+    began, count = time.perf_counter(), sum(map(len, block))
     histories = _meta_train(block, banks, folder)
-    count = sum(map(len, block))
     share = (time.perf_counter() - began) / count
+
+    def keep(p: FewShot, folder: Path, trained: Path, history: list[dict[str, Any]]) -> Numbers:
+        for file in CHECKPOINTS.values():
+            shutil.copy(trained / file, folder / file)
+        metrics, arrays = results(p, folder, banks, history)
+        return metrics | {"trained_together": count}, arrays
+
     for s, stream in enumerate(block):
         for e, p in enumerate(stream):
-            trained, history = folder / f"{s}-{e}", histories[s][e]
-
-            def compute(
-                p: FewShot, folder: Path, trained: Path = trained, history: list[dict[str, Any]] = history
-            ) -> Numbers:
-                for file in CHECKPOINTS.values():
-                    shutil.copy(trained / file, folder / file)
-                metrics, arrays = results(p, folder, banks, history)
-                return metrics | {"trained_together": count}, arrays
-
+            compute = functools.partial(keep, trained=folder / f"{s}-{e}", history=histories[s][e])
             FEW_SHOT.run(p, compute, data=origin.hashes, long=True, spent=share)
     shutil.rmtree(folder)
 

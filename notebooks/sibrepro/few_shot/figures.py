@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,144 +10,57 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
-from sibrepro import paper
+from sibcore.reference import Step
+from sibrepro.facts import Record
 from sibrepro.few_shot.glyphs import glyph_set
-from sibrepro.few_shot.plan import gain, queries, sib_score
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
-from sibrepro.statistics import right
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from sibcore.datasets.base import ImageSet
-    from sibcore.episodes import Tasks
-    from sibcore.reference import Step
-    from sibrepro.facts import Record
-    from sibrepro.statistics import Score
+from sibrepro.statistics import Score
 
 COLOURS = [BLUE, ORANGE, GREEN, RED, PURPLE, PINK, SKY, GREY]
 MARKERS = "osD^vPX*"
 
 
-def episode(data: ImageSet, rows: np.ndarray, tasks: Tasks, names: Sequence[str], shown: int = 6) -> Figure:
-    """The first task of `tasks`, whose indices point into `rows` of the image set: support left, some queries right."""
-    ways, shots = tasks.classes.shape[1], tasks.support.shape[1] // tasks.classes.shape[1]
-    figure, axes = plt.subplots(ways, shots + shown, figsize=(1.05 * (shots + shown) + 1.6, 1.1 * ways), squeeze=False)
-    for way in range(ways):
-        support = tasks.support[0][tasks.support_labels[0] == way]
-        query = tasks.query[0][tasks.query_labels[0] == way][:shown]
-        for place, index in enumerate([*support.tolist(), *query.tolist()]):
-            axes[way, place].imshow(data.images[rows[index]])
-        axes[way, 0].set_ylabel(
-            names[int(tasks.classes[0, way])].replace("_", " "), rotation=0, ha="right", va="center"
-        )
-    for place, axis in enumerate(axes.flat):
-        axis.set(xticks=[], yticks=[])
-        axis.spines[:].set(visible=True, color=ORANGE if place % (shots + shown) < shots else GREY, linewidth=2)
+def one_episode(dataset: str = "cifar-fs", shots: int = 1, shown: int = 6) -> Figure:
+    """Support and queries of a task of test classes: of the image set if it is at hand, else of procedural glyphs."""
+    try:
+        data = datasets.load(dataset)
+    except FileNotFoundError:
+        data = glyph_set(per_class=32)
+    labels, images, ways = torch.from_numpy(data.split_labels("test")), data.images[data.rows("test")], 5
+    task = EpisodeSampler(labels, ways, shots, 15, seed=0).sample(0, 1)
+    figure, axes = plt.subplots(ways, shots + shown, figsize=(1.05 * (shots + shown) + 1.6, 1.1 * ways))
+    for way, row in enumerate(axes):
+        support, query = task.support[task.support_labels == way], task.query[task.query_labels == way][:shown]
+        for axis, image, known in zip(row, [*support, *query], [True] * shots + [False] * shown, strict=True):
+            axis.imshow(images[image])
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set(visible=True, color=ORANGE if known else GREY, linewidth=2)
+        name = data.splits["test"][task.classes[0, way]].replace("_", " ")
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center")
     axes[0, 0].set_title("support $d_t^l$", loc="left", fontsize=11)
     axes[0, shots].set_title("query $d_t$, labels hidden", loc="left", fontsize=11)
     return figure
 
 
-def one_episode(dataset: str = "cifar-fs", shots: int = 1) -> Figure:
-    """A task of test classes: of the image set if it is at hand, else of procedural glyphs."""
-    try:
-        data = datasets.load(dataset)
-    except FileNotFoundError:
-        data = glyph_set(per_class=32)
-    labels = torch.from_numpy(data.split_labels("test"))
-    tasks = EpisodeSampler(labels, 5, shots, 15, seed=0).sample(0, 1)
-    return episode(data, data.rows("test"), tasks, data.splits["test"])
-
-
-def training_curves(records: Mapping[tuple[int, int], Sequence[Record]]) -> Figure:
-    """Loss on training classes and accuracy on validation classes; `records` by (shots, K), one of each seed."""
-    kinds = sorted({shots for shots, _ in records})
-    colour = dict(zip(sorted({K for _, K in records}), (GREY, BLUE, ORANGE, GREEN, PURPLE, RED), strict=False))
-    figure, axes = plt.subplots(2, len(kinds), figsize=(4.6 * len(kinds), 5.6), squeeze=False, sharex=True)
-    for (shots, K), seeds in sorted(records.items()):
-        column = axes[:, kinds.index(shots)]
-        for axis, name, factor in zip(column, ("loss", "validation"), (1, 100), strict=True):
-            curves = factor * np.stack([record.arrays[name] for record in seeds])
-            _band(axis, seeds[0].arrays["step"], curves, colour[K], f"K = {K}")
-        column[0].set_title(f"{shots}-shot")
-    axes[0, 0].set_ylabel("training loss")
-    axes[1, 0].set_ylabel("validation accuracy (%)")
-    for axis in axes[1]:
-        axis.set_xlabel("meta-training step")
-    axes[0, -1].legend()
-    return figure
-
-
-def accuracy_against_K(records: Mapping[tuple[int, int], Sequence[Record]], backbone: str, dataset: str) -> Figure:
-    """Test accuracy over K: the paper's points beside ours, with 95 % intervals. `records` by (shots, K)."""
-    kinds = sorted({shots for shots, _ in records})
-    figure, axes = plt.subplots(1, len(kinds), figsize=(4.6 * len(kinds), 3.6), squeeze=False)
-    printed = paper.synthetic_gradients().query("variant == 'SIB' and trained_shots == tested_shots")
-    printed = printed[(printed["eta"].isna()) | (printed["eta"] == 1e-3)]
-    for axis, shots in zip(axes[0], kinds, strict=True):
-        ours = {K: sib_score(seeds) for (s, K), seeds in sorted(records.items()) if s == shots}
-        theirs = printed.query("tested_shots == @shots and backbone == @backbone and dataset == @dataset")
-        axis.errorbar(theirs["K"] - 0.06, theirs["value"], theirs["ci95"], fmt="s--", color=GREY, label="paper")
-        values, spread = np.array([[score.mean, score.ci95] for score in ours.values()]).T
-        axis.plot([*ours], values, "o-", color=BLUE, label="ours")
-        axis.fill_between([*ours], values - spread, values + spread, color=BLUE, alpha=0.25, linewidth=0)
-        axis.set(xlabel="synthetic gradient steps $K$", title=f"{shots}-shot", xticks=[*ours])
-    axes[0, 0].set_ylabel("test accuracy (%)")
-    axes[0, 0].legend()
-    return figure
-
-
-def reliability(record: Record, K: int) -> Figure:
-    """Confidence against accuracy at theta^0 and theta^K, with the share of queries in each bin below."""
-    figure, axes = plt.subplots(
-        2, 2, figsize=(7.6, 4.8), sharex=True, sharey="row", gridspec_kw={"height_ratios": [3, 1]}
-    )
-    for column, (k, colour) in zip(axes.T, ((0, GREY), (K, BLUE)), strict=True):
-        weight, confidence, correct = (record.arrays[name][k] for name in ("weight", "confidence", "correct"))
-        there = weight > 0
-        column[0].plot([0.15, 1], [0.15, 1], color="black", linewidth=0.8, linestyle=":")
-        column[0].plot(confidence[there], correct[there], "o-", color=colour)
-        error = record.metrics[f"calibration_error/{k}"]
-        column[0].set_title(rf"$\theta^{k}$: calibration error {100 * error:.1f} points", fontsize=11)
-        edges = (np.arange(len(weight)) + 0.5) / len(weight)
-        column[1].bar(edges, weight / weight.sum(), width=0.9 / len(weight), color=colour)
-        column[1].set_xlabel("confidence")
-    axes[0, 0].set_ylabel("accuracy")
-    axes[1, 0].set_ylabel("queries")
-    return figure
-
-
 def task_in_the_plane(record: Record) -> Figure:
     """One task's queries in their two largest principal components, and the class weights from theta^0 to theta^K."""
-    queries, labels, theta = (record.arrays[f"view/{name}"] for name in ("queries", "labels", "theta"))
-    support, support_labels = record.arrays["view/support"], record.arrays["view/support_labels"]
+    queries, support, theta = (record.arrays[f"view/{name}"] for name in ("queries", "support", "theta"))
+    labels, support_labels = record.arrays["view/labels"], record.arrays["view/support_labels"]
     accuracy = 100 * record.arrays["view/accuracy"]
     figure, axis = plt.subplots(figsize=(6.4, 5))
-    for way in range(theta.shape[1]):
-        colour, marker = COLOURS[way % 8], MARKERS[way % 8]
-        axis.scatter(*queries[labels == way].T, color=colour, marker=marker, s=26, alpha=0.6, linewidth=0)
-        axis.scatter(
-            *support[support_labels == way].T, color=colour, marker=marker, s=130, edgecolor="black", linewidth=1.2
-        )
+    for way, colour in zip(range(theta.shape[1]), COLOURS, strict=False):
+        _class(axis, way, queries[labels == way], s=26, alpha=0.6, linewidth=0)
+        _class(axis, way, support[support_labels == way], s=130, edgecolor="black", linewidth=1.2)
         axis.plot(*theta[:, way].T, color=colour, linewidth=2)
-        axis.annotate(
-            "",
-            theta[-1, way],
-            theta[-2, way],
-            arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": 2, "mutation_scale": 18},
-        )
-    K = len(theta) - 1
-    axis.set(
-        xlabel="first principal component of the queries",
-        ylabel="second",
-        title=rf"queries (small), support (black edge), $\theta^0\to\theta^{K}$ (arrows): "
-        f"accuracy {accuracy[0]:.0f} → {accuracy[-1]:.0f} %",
-    )
-    axis.title.set_fontsize(10.5)
+        arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2, "mutation_scale": 18}
+        axis.annotate("", theta[-1, way], theta[-2, way], arrowprops=arrow)
+    title = rf"queries (small), support (black edge), $\theta^0\to\theta^{len(theta) - 1}$ (arrows): "
+    axis.set_title(f"{title}accuracy {accuracy[0]:.0f} → {accuracy[-1]:.0f} %", fontsize=10.5)
+    axis.set(xlabel="first principal component of the queries", ylabel="second")
     return figure
 
 
@@ -159,18 +71,17 @@ def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure
     plane = torch.linalg.svd(query - mean)[2][:2].T
     points = ((query - mean) @ plane).numpy()
     reach = max(float(step.dl_dy.detach().abs().max()) for step in steps)
-    for k, step in enumerate(steps):
+    same = {"aspect": "auto", "interpolation": "nearest"}
+    for step, k, column in zip(steps, range(len(steps)), axes.T, strict=True):
         probability, right = step.y_hat.detach().softmax(-1), step.y_hat.argmax(-1) == labels
-        axes[0, k].imshow(probability, aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
-        look = {"cmap": "PuOr", "vmin": -reach, "vmax": reach}
-        axes[1, k].imshow(step.dl_dy.detach(), aspect="auto", interpolation="nearest", **look)
+        column[0].imshow(probability, cmap="cividis", vmin=0, vmax=1, **same)
+        column[1].imshow(step.dl_dy.detach(), cmap="PuOr", vmin=-reach, vmax=reach, **same)
         weights = ((torch.nn.functional.normalize(step.theta.detach(), dim=-1) - mean) @ plane).numpy()
         for way in range(len(weights)):
-            colour, marker = COLOURS[way % 8], MARKERS[way % 8]
-            axes[2, k].scatter(*points[labels == way].T, color=colour, marker=marker, s=14, alpha=0.55, linewidth=0)
-            axes[2, k].scatter(*weights[way], color=colour, marker=marker, s=120, edgecolor="black", linewidth=1.3)
-        axes[0, k].set_title(rf"$\theta^{k}$: {100 * right.double().mean():.0f} % right")
-        for axis in axes[:, k]:
+            _class(column[2], way, points[labels == way], s=14, alpha=0.55, linewidth=0)
+            _class(column[2], way, weights[[way]], s=120, edgecolor="black", linewidth=1.3)
+        column[0].set_title(rf"$\theta^{k}$: {100 * right.double().mean():.0f} % right")
+        for axis in column:
             axis.set(xticks=[], yticks=[])
     names = (r"softmax of $\hat y$, a row a query", r"$\xi(\hat y)$", r"queries and $\theta^k$")
     for axis, name in zip(axes[:, 0], names, strict=True):
@@ -178,21 +89,9 @@ def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure
     return figure
 
 
-def gain_by_episode(pairs: Mapping[int, tuple[Sequence[Record], Sequence[Record]]], K: int) -> Figure:
-    """How much single tasks gain from K steps; `pairs` has by shots the records of K = 0 and of K, one of each seed."""
-    figure, axes = plt.subplots(1, len(pairs), figsize=(4.6 * len(pairs), 3.4), squeeze=False, sharey=True)
-    for axis, (shots, (before, after)) in zip(axes[0], sorted(pairs.items()), strict=True):
-        first, second = (right(records, f"best/{shots}shot")[0].astype(float) for records in (before, after))
-        gains = 100 * (second - first) / queries(before[0])
-        axis.hist(gains, bins=np.arange(-40.5, 61, 3), color=SKY, edgecolor="white", density=True)
-        mean = gain(before, after)
-        axis.axvline(0, color="black", linewidth=0.8)
-        axis.axvline(mean.mean, color=BLUE, linewidth=2, label=f"mean {mean} points")
-        worse = 100 * (gains < 0).mean()
-        axis.set(title=f"{shots}-shot: {worse:.0f} % of the tasks lose", xlabel=f"gain of K = {K} over K = 0 (points)")
-        axis.legend(fontsize=9)
-    axes[0, 0].set_ylabel("density of tasks")
-    return figure
+def _class(axis: Axes, way: int, points: np.ndarray, **look: object) -> None:
+    """Points [n, 2] of one class."""
+    axis.scatter(*points.T, color=COLOURS[way % 8], marker=MARKERS[way % 8], **look)
 
 
 def methods(scores: pd.DataFrame) -> Figure:
@@ -218,24 +117,6 @@ def methods(scores: pd.DataFrame) -> Figure:
     return figure
 
 
-def balance(scores: pd.DataFrame) -> Figure:
-    """Balanced against unbalanced queries; `scores` has method, sib, balanced, unbalanced and their ..._ci95."""
-    scores = scores.sort_values("unbalanced").reset_index(drop=True)
-    figure, axis = plt.subplots(figsize=(7, 0.34 * len(scores) + 1.1))
-    for place, row in scores.iterrows():
-        colour = BLUE if row["sib"] else GREY
-        axis.plot([row["balanced"], row["unbalanced"]], [place, place], color=colour, linewidth=1.4, zorder=1)
-        axis.errorbar(row["balanced"], place, xerr=row["balanced_ci95"], fmt="o", color=SKY, zorder=2)
-        axis.errorbar(row["unbalanced"], place, xerr=row["unbalanced_ci95"], fmt="D", color=RED, zorder=2)
-    axis.set(yticks=range(len(scores)), xlabel="test accuracy (%), 1-shot")
-    axis.set_yticklabels(scores["method"])
-    kinds = {"balanced queries": ("o", SKY), "Dirichlet(2) queries": ("D", RED)}
-    handles = [plt.Line2D([], [], marker=m, color=c, linestyle="", label=n) for n, (m, c) in kinds.items()]
-    axis.legend(handles=handles, loc="upper left", fontsize=9)
-    axis.grid(axis="x", alpha=0.3)
-    return figure
-
-
 def bars(scores: Mapping[str, Score], label: str, reference: str | None = None) -> Figure:
     """Scores by name, one above the other; a dotted line at the `reference`."""
     figure, axis = plt.subplots(figsize=(6.6, 0.42 * len(scores) + 1))
@@ -250,9 +131,3 @@ def bars(scores: Mapping[str, Score], label: str, reference: str | None = None) 
     axis.set_yticklabels(list(reversed(scores)))
     axis.grid(axis="x", alpha=0.3)
     return figure
-
-
-def _band(axis: Axes, x: Any, curves: np.ndarray, colour: str, label: str) -> None:
-    axis.plot(x, curves.mean(0), color=colour, label=label)
-    if len(curves) > 1:
-        axis.fill_between(x, curves.min(0), curves.max(0), color=colour, alpha=0.25, linewidth=0)

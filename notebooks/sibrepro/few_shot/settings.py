@@ -14,6 +14,8 @@ from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FULL = 40_000  # steps of the paper's protocol
 TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # the paper's
+Where = Literal["images", "shipped"]  # features are computed from images, or are the project's own
+ALPHA = 2.0  # of the Dirichlet distribution over the classes of unbalanced queries
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class FewShot:
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
-    features: Literal["images", "shipped"] = Field("images", description="computed from images, or the project's own")
+    features: Where = Field("images", description="computed from images, or the project's own")
     epochs: NonNegative = Field(
         0, description="of pretraining, of a network from images; 0: as many as its recipe says"
     )
@@ -61,7 +63,7 @@ class Rival:
     method: str = Field("nearest-centroid", description="a key of BASELINES")
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
-    features: Literal["images", "shipped"] = Field("images", description="computed from images, or the project's own")
+    features: Where = Field("images", description="computed from images, or the project's own")
     ways: Count = Field(5, description="classes of a task, k")
     shots: Count = Field(1, description="labelled images per class")
     queries: Count = Field(15, description="unlabelled images per class")

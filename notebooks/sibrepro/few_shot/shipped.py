@@ -51,9 +51,15 @@ def existing(dataset: str, backbone: str) -> Path:
 
 def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Features]:
     """Features by split."""
+    features, numbers, about = read(dataset, backbone)
+    return {split: _split(features, numbers["labels"], about, split) for split in about["splits"]}
+
+
+def read(dataset: str, backbone: str) -> tuple[Tensor, dict[str, Tensor], dict[str, Any]]:
+    """What `write` wrote."""
     tensors, about = read_tensors(existing(dataset, backbone))
-    features = dequantise(**{name: tensors[name] for name in ("codes", "low", "step")})
-    return {split: _split(features, tensors["labels"].long(), about, split) for split in about["splits"]}
+    features = dequantise(*(tensors.pop(name) for name in ("codes", "low", "step")))
+    return features, {name: values.long() for name, values in tensors.items()}, about
 
 
 def about(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Any]:
@@ -66,19 +72,18 @@ def make(data: ImageSet, network: Path) -> Path:
     f, known = load_network(network)
     f = f.to(pick_device(), memory_format=torch.channels_last)
     features = extract(f, torch.from_numpy(np.array(data.images)), what=f"features of {data.name}").cpu()
-    codes, low, step = quantise(features)
-    tensors = {"codes": codes, "low": low, "step": step, "labels": torch.from_numpy(data.labels).to(torch.uint8)}
-    path = file(data.name, known["backbone"])
-    origin = {
-        "dataset": data.name,
-        "backbone": known["backbone"],
-        "classes": data.classes,
-        "splits": data.splits,
-        "data": data.sha256,
-        "network": sha256(network),
-        "provenance": provenance.collect({}, 0),
-    }
-    write_tensors(path, tensors, origin)
+    labels = {"labels": torch.from_numpy(data.labels)}
+    origin = {"classes": data.classes, "splits": data.splits, "data": data.sha256, "network": sha256(network)}
+    return write(features, labels, dataset=data.name, backbone=known["backbone"], **origin)
+
+
+def write(features: Tensor, numbers: dict[str, Tensor], **about: Any) -> Path:
+    """Features [..., d] as bytes, and small whole numbers beside them."""
+    codes, low, step = quantise(features.flatten(0, -2))
+    tensors = {"codes": codes.view(features.shape), "low": low, "step": step}
+    tensors |= {name: values.to(torch.uint8) for name, values in numbers.items()}
+    path = file(about["dataset"], about["backbone"])
+    write_tensors(path, tensors, about | {"provenance": provenance.collect({}, 0)})
     return path
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable
+import itertools
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -28,11 +28,14 @@ from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import halves, imagenet_network
 from sibcore.vision.rotations import Rotations, hashes, rotations
 from sibrepro.facts import Experiment, Record
+from sibrepro.few_shot import shipped as few_shot_shipped
+from sibrepro.few_shot.experiment import Numbers, Source
 from sibrepro.pacs import shipped
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
 ORDERS = ("shuffled", "file")
+FROZEN = ("shipped", "frozen")  # features of a network that is not trained
 PER_CLASS = 20  # images of each class and source domain in the first lambda
 
 
@@ -79,15 +82,7 @@ ADAPTATION = Experiment(
 
 def turns_for(features: str) -> str:
     """All turns of an image in a training step where they cost nothing, one where f has to see each."""
-    return "all" if features in ("shipped", "frozen") else "one"
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Origin:
-    """Hashes of what the inputs are made of; `load()` makes the bank and the part of f that is trained."""
-
-    hashes: dict[str, str]
-    load: Callable[[], tuple[Bank, nn.Module]]
+    return "all" if features in FROZEN else "one"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -107,28 +102,27 @@ class Pictures:
         return torch.stack(turned).unflatten(0, rows.shape)
 
 
-def origin(p: Adaptation, data: ImageSet | None = None) -> Origin:
-    """Where f's inputs come from; images are looked for only if they are needed."""
+def source(p: Adaptation, data: ImageSet | None = None) -> Source:
+    """Where f's inputs come from, with the part of f that is trained; images are looked for only if they are needed."""
     if p.features == "shipped":
-        known = shipped.about(p.dataset, p.backbone)["hashes"]
-        return _origin(known, lambda: (on_device(shipped.load(p.dataset, p.backbone)), nn.Identity()))
+        known = few_shot_shipped.about(p.dataset, p.backbone)["hashes"]
+        return Source(known, functools.cache(lambda: (on_device(shipped.load(p.dataset, p.backbone)), nn.Identity())))
     data = data or pacs.load(size=p.size)
     network = imagenet_network(p.backbone, data.images.shape[1])
-    known = hashes(data, network)
-    if p.features == "frozen":
-        return _origin(known, lambda: (on_device(rotations(data, p.backbone)), nn.Identity()))
-    if p.features == "upper":
-        return _origin(known, lambda: (on_device(rotations(data, p.backbone, "activations")), halves(network)[1]))
-    bank = Pictures(data.images, *map(torch.from_numpy, (data.labels, data.domains)), data.classes, data.domain_names)
-    return _origin(known, lambda: (bank, network))
+
+    @functools.cache  # several trainings of one process share a bank
+    def load() -> tuple[Bank, nn.Module]:
+        if p.features == "frozen":
+            return on_device(rotations(data, p.backbone)), nn.Identity()
+        if p.features == "upper":
+            return on_device(rotations(data, p.backbone, "activations")), halves(network)[1]
+        numbers = map(torch.from_numpy, (data.labels, data.domains))
+        return Pictures(data.images, *numbers, data.classes, data.domain_names), network
+
+    return Source(hashes(data, network), load)
 
 
-def _origin(known: dict[str, str], load: Callable[[], tuple[Bank, nn.Module]]) -> Origin:
-    """Several trainings of one process share a bank."""
-    return Origin(known, functools.cache(load))
-
-
-def adapt(p: Adaptation, source: Origin | None = None) -> Record:
+def adapt(p: Adaptation, known: Source | None = None) -> Record:
     """The record of one training.
 
     metrics: "accuracy" on the target and on "held_out" source images, in percent; "steps_per_second"
@@ -136,35 +130,32 @@ def adapt(p: Adaptation, source: Origin | None = None) -> Record:
     other test minibatches, such as "predicted/16/file"; the history of the training; if f is trained, "map/before" and
     "map/after" [n, 2]: principal components of a few images' features, with their "map/labels" and "map/domains"
     """
-    source = source or origin(p)
-
-    def compute(p: Adaptation) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        return train_and_test(p, *source.load())
-
-    return ADAPTATION.run(p, compute, data=source.hashes)
+    known = known or source(p)
+    return ADAPTATION.run(p, lambda p: train_and_test(p, *known.load()), data=known.hashes)
 
 
-def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> Numbers:
     """Metrics and arrays of `adapt`."""
     device = pick_device()
     sources, held_out, target = domain_rows(p, bank)
     f = copy.deepcopy(f).to(device)
     start, centre = adaptation.first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
     model = Adapter(f, start, centre, p.K, p.eta, p.method, p.seed).to(device)
-    names = [field.name for field in dataclasses.fields(Schedule)]
-    seen = map_rows(bank)
-    places = {"map/before": plane(adaptation.embed(model, bank, seen)[0])} if list(f.parameters()) else {}
-    history = adaptation.train(model, bank, sources, target, Schedule(**{name: getattr(p, name) for name in names}))
+    schedule = Schedule(**{field.name: getattr(p, field.name) for field in dataclasses.fields(Schedule)})
+    seen, places = map_rows(bank), {}
+    if list(f.parameters()):
+        places["map/before"] = plane(adaptation.embed(model, bank, seen)[0])
+    history = adaptation.train(model, bank, sources, target, schedule)
 
-    if places:
-        places["map/after"] = plane(adaptation.embed(model, bank, seen)[0])
     features = adaptation.embed(model, bank, target)
     main = adaptation.predict(model, features, p.test_batch, p.test_order, p.seed)
     arrays = {"predicted": main, "labels": bank.labels[target]}
     if p.K or METHODS[p.method].starts_by_turns:  # others answer each image by itself
-        for size in SIZES:
-            for order in ORDERS:
-                arrays[f"predicted/{size}/{order}"] = adaptation.predict(model, features, size, order, p.seed)
+        for size, order in itertools.product(SIZES, ORDERS):
+            arrays[f"predicted/{size}/{order}"] = adaptation.predict(model, features, size, order, p.seed)
+    if places:
+        places["map/after"] = plane(adaptation.embed(model, bank, seen)[0])
+        arrays |= {"map/labels": bank.labels[seen], "map/domains": bank.domains[seen]}
     right = [
         adaptation.predict(model, adaptation.embed(model, bank, rows), p.test_batch, seed=p.seed) == bank.labels[rows]
         for rows in held_out
@@ -175,7 +166,6 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> tuple[dict[str, fl
         "steps_per_second": history[-1]["steps_per_second"],
     }
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "turn_loss", "accuracy")}
-    arrays |= {"map/labels": bank.labels[seen], "map/domains": bank.domains[seen]} if places else {}
     return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves | places
 
 

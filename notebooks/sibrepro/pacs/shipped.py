@@ -11,15 +11,12 @@ makes the file anew, from pixels.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from sibcore.files import read_tensors, write_tensors
 from sibcore.sib import unit
 from sibcore.vision.rotations import Rotations
-from sibrepro.facts import provenance
 from sibrepro.few_shot import shipped
 
 DIM = 256  # 10.2 MB
@@ -29,22 +26,10 @@ def make(bank: Rotations, dataset: str, backbone: str, size: int, dim: int = DIM
     """Write the file from a bank of features [4, N, d]."""
     features = unit(bank.inputs)
     projected = features @ directions(features[0], dim)
-    codes, low, step = shipped.quantise(projected.flatten(0, 1))
-    tensors = {"codes": codes.unflatten(0, projected.shape[:2]), "low": low, "step": step}
-    tensors |= {"labels": bank.labels.to(torch.uint8), "domains": bank.domains.to(torch.uint8)}
-    origin = {
-        "dataset": dataset,
-        "backbone": backbone,
-        "size": size,
-        "classes": bank.classes,
-        "domain_names": bank.domain_names,
-        "hashes": bank.hashes,
-        "kept": projected.square().sum(-1).mean().item(),  # of the squared length of a feature
-        "provenance": provenance.collect({}, 0),
-    }
-    path = shipped.file(dataset, backbone)
-    write_tensors(path, tensors, origin)
-    return path
+    origin = {"dataset": dataset, "backbone": backbone, "size": size, "hashes": bank.hashes}
+    origin |= {"classes": bank.classes, "domain_names": bank.domain_names}
+    origin["kept"] = projected.square().sum(-1).mean().item()  # of the squared length of a feature
+    return shipped.write(projected, {"labels": bank.labels, "domains": bank.domains}, **origin)
 
 
 def directions(features: Tensor, dim: int) -> Tensor:
@@ -55,18 +40,6 @@ def directions(features: Tensor, dim: int) -> Tensor:
 
 def load(dataset: str = "pacs", backbone: str = "efficientnet-lite0") -> Rotations:
     """The bank in the file."""
-    path = shipped.existing(dataset, backbone)
-    tensors, known = read_tensors(path)
-    return Rotations(
-        inputs=shipped.dequantise(*(tensors[name] for name in ("codes", "low", "step"))),
-        labels=tensors["labels"].long(),
-        domains=tensors["domains"].long(),
-        classes=tuple(known["classes"]),
-        domain_names=tuple(known["domain_names"]),
-        hashes=known["hashes"],
-    )
-
-
-def about(dataset: str = "pacs", backbone: str = "efficientnet-lite0") -> dict[str, Any]:
-    """What the file says of its making."""
-    return read_tensors(shipped.existing(dataset, backbone))[1]
+    inputs, numbers, about = shipped.read(dataset, backbone)
+    names = {name: tuple(about[name]) for name in ("classes", "domain_names")}
+    return Rotations(inputs=inputs, **numbers, **names, hashes=about["hashes"])

@@ -6,7 +6,6 @@ none. `notes` says what a reader of the numbers should know and the tables do no
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -60,10 +59,5 @@ def notes(name: str) -> list[str]:
 
 
 def _table(name: str) -> pd.DataFrame:
-    return _read(name).copy()
-
-
-@cache
-def _read(name: str) -> pd.DataFrame:
     table = pd.read_csv(FOLDER / f"{name}.csv")
     return table.astype({column: "Int64" for column in WHOLE if column in table})

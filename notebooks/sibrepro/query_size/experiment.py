@@ -14,11 +14,11 @@ from torch.nn import functional as F
 
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
-from sibcore.evaluate import evaluate
+from sibcore.evaluate import Evaluation, evaluate
 from sibcore.sib import SIB, unit
 from sibcore.vision.features import Features
 from sibrepro.facts import Record
-from sibrepro.few_shot.experiment import SPLITS, Banks, Numbers, examine, tasks
+from sibrepro.few_shot.experiment import SPLITS, Banks, Numbers, examine, numbers, tasks
 from sibrepro.few_shot.settings import QUERY_SIZE, RESCALED, FewShot
 from sibrepro.theory.generalisation import subgaussian_variance
 
@@ -35,15 +35,12 @@ def query_size(trained: Record, **images: object) -> Record:
     """
 
     def compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
-        metrics, arrays = {}, {}
-        for split in ("val", "test"):
-            for name, queries in {"usual": USUAL, "own": p.queries}.items():
-                setting = dataclasses.replace(p, queries=queries, val_episodes=p.test_episodes)
-                fixed = tasks(setting, banks[split], split).to(pick_device())
-                score = evaluate(sib, banks[split].features, fixed)
-                metrics |= {f"{split}/{name}": 100 * score.mean, f"{split}/{name}_ci95": 100 * score.interval}
-                arrays[f"{split}/{name}"] = score.right(p.ways * queries)
-        return metrics | generalisation(sib, banks["test"], p), arrays
+        metrics, arrays = generalisation(sib, banks["test"], p), {}
+        for how, queries in {"usual": USUAL, "own": p.queries}.items():
+            scores = {f"{split}/{how}": _tested(sib, banks, p, split, queries) for split in ("val", "test")}
+            more, right = numbers(scores, p.ways * queries)
+            metrics, arrays = metrics | more, arrays | right
+        return metrics, arrays
 
     return examine(QUERY_SIZE, trained, compute, **images)
 
@@ -56,12 +53,16 @@ def rescaled(trained: Record, **images: object) -> Record:
 
     def compute(sib: SIB, banks: Banks, p: FewShot) -> Numbers:
         longer = sib.changed(eta=sib.eta * p.queries / USUAL)
-        fixed = tasks(dataclasses.replace(p, queries=USUAL), banks["test"], "test").to(pick_device())
-        score = evaluate(longer, banks["test"].features, fixed)
-        metrics = {"test": 100 * score.mean, "test_ci95": 100 * score.interval}
-        return metrics, {"test/usual": score.right(p.ways * USUAL)}
+        metrics, arrays = numbers({"test": _tested(longer, banks, p, "test", USUAL)}, p.ways * USUAL)
+        return metrics, {"test/usual": arrays["test"]}
 
     return examine(RESCALED, trained, compute, **images)
+
+
+def _tested(sib: SIB, banks: Banks, p: FewShot, split: str, queries: int) -> Evaluation:
+    """With so many queries per class; validation classes have as many tasks as test classes."""
+    setting = dataclasses.replace(p, queries=queries, val_episodes=p.test_episodes)
+    return evaluate(sib, banks[split].features, tasks(setting, banks[split], split).to(pick_device()))
 
 
 def generalisation(sib: SIB, bank: Features, p: FewShot) -> dict[str, float]:
@@ -95,18 +96,17 @@ def losses(sib: SIB, bank: Features, p: FewShot, batch: int = 100) -> tuple[Tens
     features, parts = unit(bank.features).to(sib.scale), []
     for start in range(0, p.test_episodes, batch):
         tasks = sampler.sample(start, min(batch, p.test_episodes - start)).to(features.device)
-        by_class = features[tasks.query].unflatten(1, (p.ways, -1))  # a task's queries lie class by class
-        labels = tasks.query_labels.unflatten(1, (p.ways, -1))
-        seen, fresh = by_class[:, :, : p.queries].flatten(1, 2), by_class[:, :, p.queries :].flatten(1, 2)
-        theta = sib.infer(features[tasks.support], tasks.support_labels, seen)[-1]
-        parts.append(
-            [
-                _cross_entropy(sib.classify(seen, theta), labels[:, :, : p.queries].flatten(1)),
-                _cross_entropy(sib.classify(fresh, theta), labels[:, :, p.queries :].flatten(1)),
-            ]
-        )
+        query, labels = (_split(part, p) for part in (features[tasks.query], tasks.query_labels))
+        theta = sib.infer(features[tasks.support], tasks.support_labels, query[0])[-1]
+        parts.append([_cross_entropy(sib.classify(x, theta), y) for x, y in zip(query, labels, strict=True)])
     seen, fresh = (torch.cat(part) for part in zip(*parts, strict=True))
     return seen, fresh
+
+
+def _split(queries: Tensor, p: FewShot) -> list[Tensor]:
+    """The queries to infer w from, and the fresh ones; a task's queries lie class by class."""
+    by_class = queries.unflatten(1, (p.ways, -1))
+    return [part.flatten(1, 2) for part in by_class.split([p.queries, FRESH], dim=2)]
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

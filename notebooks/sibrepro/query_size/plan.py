@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal
 
 from pydantic import Field
 
 from sibrepro.facts import Experiment, Record
-from sibrepro.few_shot import shipped
-from sibrepro.few_shot.plan import SEEDS, facts, protocol
-from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot
-from sibrepro.params import Count, NonNegative, Positive, one_or_several, parameters
+from sibrepro.few_shot.plan import SEEDS, facts, flat, protocol
+from sibrepro.few_shot.settings import FEW_SHOT, QUERY_SIZE, RESCALED, FewShot, Where
+from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
 SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # of the paper's table
 BACKBONES = {"mini-imagenet": ["conv4-128"], "cifar-fs": ["conv4-128", "conv4-64"]}
@@ -25,17 +23,13 @@ class QuerySizeNotebook:
     """Notebook 06."""
 
     dataset: str = Field("cifar-fs", description="name of the image set")
-    backbones: Annotated[list[str], one_or_several] = Field(["conv4-64"], min_length=1, description="feature networks")
-    features: Literal["images", "shipped"] = Field(
-        "shipped", description="from images, or the project's where it has them"
-    )
+    backbones: Several[str] = Field(["conv4-64"], description="feature networks")
+    features: Where = Field("shipped", description="from images, or the project's where it has them")
     epochs: NonNegative = Field(
         0, description="of pretraining, of a network from images; 0: as many as its recipe says"
     )
-    n: Annotated[list[Count], one_or_several] = Field(
-        [3, 15, 30], min_length=1, description="queries per class in training"
-    )
-    shots: Annotated[list[Count], one_or_several] = Field([1], min_length=1, description="labelled images per class")
+    n: Several[Count] = Field([3, 15, 30], description="queries per class in training")
+    shots: Several[Count] = Field([1], description="labelled images per class")
     K: NonNegative = Field(3, description="synthetic gradient steps")
     eta: Positive = Field(1e-3, description="step size of the inner update")
     steps: Count = Field(1000, description="meta-training steps")
@@ -46,19 +40,12 @@ class QuerySizeNotebook:
 
     def experiments(self) -> list[FewShot]:
         """All meta-trainings, the seeds of a setting together."""
-        names = ("dataset", "K", "eta", "steps", "val_episodes", "test_episodes")
-        base = FewShot(**{name: getattr(self, name) for name in names})
-        return [
-            dataclasses.replace(base, backbone=backbone, queries=n, shots=shots, seed=seed, **self._origin(backbone))
-            for backbone in self.backbones
-            for shots in self.shots
-            for n in self.n
-            for seed in range(self.seed, self.seed + self.seeds)
-        ]
-
-    def _origin(self, backbone: str) -> dict[str, object]:
-        features = shipped.where(self.features, self.dataset, backbone)
-        return {"features": features, "epochs": self.epochs if features == "images" else 0}
+        names = ("features", "K", "eta", "steps", "val_episodes", "test_episodes")
+        common = {name: getattr(self, name) for name in names}
+        bases = [protocol(self.dataset, backbone, **common) for backbone in self.backbones]
+        bases = [dataclasses.replace(p, epochs=self.epochs) if p.features == "images" else p for p in bases]
+        varied = {"shots": self.shots, "queries": self.n, "seed": range(self.seed, self.seed + self.seeds)}
+        return [p for base in bases for p in grid(base, **varied)]
 
 
 def plan(dataset: str) -> dict[Key, list[FewShot]]:
@@ -66,12 +53,9 @@ def plan(dataset: str) -> dict[Key, list[FewShot]]:
     found = {}
     for backbone in BACKBONES[dataset]:
         base = protocol(dataset, backbone, **SHORTER.get((dataset, backbone), {}))
-        for shots in SHOTS:
-            for n in SIZES:
-                seeds = SEEDS if n == base.queries else SEEDS[:1]
-                found[backbone, shots, n] = [
-                    dataclasses.replace(base, shots=shots, queries=n, seed=seed) for seed in seeds
-                ]
+        for p in grid(base, shots=SHOTS, queries=SIZES):
+            seeds = SEEDS if p.queries == base.queries else SEEDS[:1]
+            found[backbone, p.shots, p.queries] = grid(p, seed=seeds)
     return found
 
 
@@ -82,5 +66,5 @@ def published(dataset: str = "cifar-fs", experiment: Experiment = QUERY_SIZE) ->
 
 def declared() -> dict[Experiment, list[FewShot]]:
     """Every run of this study that is, or is to be, published."""
-    settings = [p for dataset in BACKBONES for part in plan(dataset).values() for p in part]
+    settings = [p for dataset in BACKBONES for p in flat(plan(dataset))]
     return {FEW_SHOT: settings, QUERY_SIZE: settings, RESCALED: settings}

@@ -20,11 +20,7 @@ from sibrepro.facts import Record, compare, local, published
 from sibrepro.facts.record import experiment_of
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import settings
-from sibrepro.few_shot.compression import compression
-from sibrepro.few_shot.inside import inside
-from sibrepro.few_shot.jpeg import jpeg
-from sibrepro.few_shot.rivals import rival
-from sibrepro.few_shot.unbalanced import unbalanced
+from sibrepro.few_shot.looks import compression, inside, jpeg, unbalanced
 from sibrepro.pacs.experiment import ADAPTATION, adapt
 from sibrepro.query_size.experiment import query_size, rescaled
 from sibrepro.spinning_lines import model, optimum
@@ -44,7 +40,7 @@ def _with_images(look: Callable) -> Callable:
 
 
 COMPUTE = {THEORY: study, SIB: model.sib_experiment, BNN: model.bnn_experiment, OPTIMUM: optimum.experiment}
-RUN = {settings.FEW_SHOT: few_shot.few_shot, settings.RIVAL: rival, ADAPTATION: adapt}  # by settings alone
+RUN = {settings.FEW_SHOT: few_shot.few_shot, settings.RIVAL: few_shot.rival, ADAPTATION: adapt}  # by settings alone
 LOOK = {  # at what a few-shot run trained: at the published one
     settings.UNBALANCED: unbalanced,
     settings.INSIDE: inside,

@@ -1,16 +1,19 @@
-"""The appendix's study of synthetic gradients: inductive SIB against SIB over K and eta; its runs."""
+"""The appendix's study of synthetic gradients: inductive SIB against SIB over K and eta; its runs and its table."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
+import pandas as pd
 from pydantic import Field
 
+from sibrepro import tables
 from sibrepro.facts import Experiment, Record
-from sibrepro.few_shot.plan import SEEDS, facts, protocol
-from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
-from sibrepro.params import Count, NonNegative, Positive, one_or_several, parameters
+from sibrepro.few_shot.plan import SEEDS, facts, flat, protocol, sib_score, single_facts
+from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot, Where
+from sibrepro.params import Count, NonNegative, Positive, Several, grid, one_or_several, parameters
 
 Variant = Literal["SIB", "inductive SIB"]
 Key = tuple[Variant, int, int, float]  # variant, trained shots, K, eta
@@ -26,17 +29,11 @@ class SyntheticGradientsNotebook:
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
-    features: Literal["images", "shipped"] = Field("shipped", description="computed from images, or the project's own")
-    variants: Annotated[list[Variant], one_or_several] = Field(
-        ["SIB", "inductive SIB"], min_length=1, description="which kinds to train"
-    )
-    trained_shots: Annotated[list[Count], one_or_several] = Field(
-        [1], min_length=1, description="labelled images per class in training"
-    )
-    K: Annotated[list[NonNegative], one_or_several] = Field([0, 1, 3], min_length=1, description="steps")
-    eta: Annotated[list[Positive], one_or_several] = Field(
-        [1e-2, 1e-3], min_length=1, description="step sizes of the inner update"
-    )
+    features: Where = Field("shipped", description="computed from images, or the project's own")
+    variants: Several[Variant] = Field(["SIB", "inductive SIB"], description="which kinds to train")
+    trained_shots: Several[Count] = Field([1], description="labelled images per class in training")
+    K: Several[NonNegative] = Field([0, 1, 3], description="steps")
+    eta: Several[Positive] = Field([1e-2, 1e-3], description="step sizes of the inner update")
     steps: Count = Field(1000, description="meta-training steps")
     stages: Annotated[list[Count], one_or_several] = Field(
         [100, 300], description="further numbers of steps, to watch xi learn"
@@ -49,27 +46,24 @@ class SyntheticGradientsNotebook:
     @property
     def base(self) -> FewShot:
         names = ("dataset", "backbone", "features", "steps", "val_episodes", "test_episodes", "seed")
-        return FewShot(**{name: getattr(self, name) for name in names})
+        return FewShot(shots=1, K=3, **{name: getattr(self, name) for name in names})
 
     def experiments(self) -> list[FewShot]:
         """The grid; with K = 0 there is no step and no eta, and inductive SIB is trained on the first shots alone."""
-        settings = [
-            dataclasses.replace(self.base, transductive=variant == "SIB", shots=shots, K=K, eta=eta if K else RATE)
-            for variant in self.variants
-            for shots in (self.trained_shots if variant == "SIB" else self.trained_shots[:1])
-            for K in self.K
-            for eta in self.eta
-        ]
-        return list(dict.fromkeys(settings))
+        found = []
+        for kind in self.variants:
+            shots = self.trained_shots if kind == "SIB" else self.trained_shots[:1]
+            found += grid(self.base, transductive=[kind == "SIB"], shots=shots, K=self.K, eta=self.eta)
+        return list(dict.fromkeys(p if p.K else dataclasses.replace(p, eta=RATE) for p in found))
 
     def tied_experiments(self) -> list[FewShot]:
         """1-shot, K = 3, with one number for the inner and the outer rate."""
-        etas = [eta for eta in self.eta if eta != RATE]
-        return [dataclasses.replace(self.base, shots=1, K=3, eta=eta, lr=eta) for eta in etas if self.tied]
+        etas = [eta for eta in self.eta if eta != RATE and self.tied]
+        return [dataclasses.replace(self.base, eta=eta, lr=eta) for eta in etas]
 
     def stage_experiments(self) -> list[FewShot]:
         """The beginnings of one training: the same tasks in the same order, stopped earlier."""
-        return [dataclasses.replace(self.base, shots=1, K=3, steps=steps) for steps in (*self.stages, self.steps)]
+        return grid(self.base, steps=(*self.stages, self.steps))
 
 
 def variant(record: Record) -> Variant:
@@ -81,19 +75,19 @@ def key(record: Record) -> Key:
     return variant(record), p["shots"], p["K"], p["eta"]
 
 
-def grid(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
+def plan(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
     """The paper's grid at its protocol; three seeds of SIB at eta = 1e-3, else one."""
-    plan: dict[Key, list[FewShot]] = {}
+    found: dict[Key, list[FewShot]] = {}
     for kind, shots in (("inductive SIB", 1), ("SIB", 1), ("SIB", 5)):
         base = protocol(dataset, backbone, shots=shots, transductive=kind == "SIB")
-        for K, eta in ((0, RATE), *((K, eta) for K in STEPS for eta in ETAS)):
-            seeds = SEEDS if kind == "SIB" and eta == RATE else SEEDS[:1]
-            plan[kind, shots, K, eta] = [dataclasses.replace(base, K=K, eta=eta, seed=seed) for seed in seeds]
-    return plan
+        for p in (*grid(base, K=[0], eta=[RATE]), *grid(base, K=STEPS, eta=ETAS)):
+            seeds = SEEDS if kind == "SIB" and p.eta == RATE else SEEDS[:1]
+            found[kind, shots, p.K, p.eta] = grid(p, seed=seeds)
+    return found
 
 
 def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key, list[Record]]:
-    return facts(FEW_SHOT, grid(dataset, backbone))
+    return facts(FEW_SHOT, plan(dataset, backbone))
 
 
 def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, list[Record]]:
@@ -103,24 +97,27 @@ def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, l
 
 def looked_into(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
     """What the steps do inside tasks, by K, at eta = 1e-3 on one shot."""
-    plan = {K: protocol(dataset, backbone, K=K) for K in STEPS}
-    return {K: record for K, p in plan.items() if (record := INSIDE.published(p))}
+    return single_facts(INSIDE, {K: protocol(dataset, backbone, K=K) for K in STEPS})
 
 
 def stages(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> list[Record]:
     """The same of one training with K = 3, stopped at several lengths."""
-    return INSIDE.facts([protocol(dataset, backbone, K=3, steps=steps) for steps in STAGES])
+    return INSIDE.facts(grid(protocol(dataset, backbone, K=3), steps=STAGES))
 
 
 def declared() -> dict[Experiment, list[FewShot]]:
     """Every run of this study that is published."""
     origin = "cifar-fs", "conv4-64"
-    stopped = [protocol(*origin, K=3, steps=steps) for steps in STAGES]
-    return {
-        FEW_SHOT: [
-            *(p for settings in grid(*origin).values() for p in settings),
-            *(protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS),
-            *stopped,
-        ],
-        INSIDE: [*stopped, *(protocol(*origin, K=K) for K in STEPS)],
-    }
+    stopped = grid(protocol(*origin, K=3), steps=STAGES)
+    tied_rates = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
+    trained = [*flat(plan(*origin)), *tied_rates, *stopped]
+    return {FEW_SHOT: trained, INSIDE: [*stopped, *grid(protocol(*origin), K=STEPS)]}
+
+
+def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
+    """For `tables.synthetic_gradients`: one row for each setting and number of shots in testing, seeds together."""
+    rows = []
+    for (kind, shots, K, eta), records in found.items():
+        setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
+        rows += [tables.row(records, sib_score(records, shots=n), tested_shots=n, **setting) for n in TESTED]
+    return pd.DataFrame(rows)

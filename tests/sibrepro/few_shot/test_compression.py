@@ -9,9 +9,9 @@ import pytest
 from tiny_images import untrained_network
 
 from sibrepro.few_shot import shipped
-from sibrepro.few_shot.compression import compression
 from sibrepro.few_shot.experiment import few_shot
 from sibrepro.few_shot.glyphs import glyph_set
+from sibrepro.few_shot.looks import compression
 from sibrepro.few_shot.settings import FewShot
 
 

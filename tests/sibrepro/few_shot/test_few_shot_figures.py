@@ -7,10 +7,12 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from cells import drawn
 from few_shot_records import sib
 from matplotlib import pyplot as plt
 
-from sibrepro.few_shot import figures
+from sibrepro.few_shot import figures, plan
+from sibrepro.few_shot.plan import FewShotNotebook, Study
 from sibrepro.statistics import Score
 
 mpl.use("agg")
@@ -44,8 +46,9 @@ def test_a_task_shows_support_and_queries_of_each_class(monkeypatch, tmp_path):
     assert all(axis.images for axis in figure.axes)
 
 
-def test_training_curves_have_a_line_for_each_K(by_setting):
-    figure = figures.training_curves(by_setting)
+def test_training_curves_have_a_line_for_each_K(by_setting, monkeypatch):
+    monkeypatch.setattr(plan, "published", lambda *_: Study(by_setting, {}, {}, {}, {}))
+    figure = drawn("03_training_curves", p=FewShotNotebook())
     assert [[line.get_label() for line in axis.lines] for axis in figure.axes] == [["K = 0", "K = 3"]] * 4
     assert figure.axes[0].lines[0].get_xydata().tolist() == [[1000, 1.0], [2000, 0.9]]
     assert figure.axes[2].lines[0].get_xydata().tolist() == [[1000, 50], [2000, 60]]
@@ -53,7 +56,7 @@ def test_training_curves_have_a_line_for_each_K(by_setting):
 
 
 def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
-    figure = figures.accuracy_against_K(by_setting, "conv4-64", "cifar-fs")
+    figure = drawn("03_accuracy_against_K", results=Study(by_setting, {}, {}, {}, {}), p=FewShotNotebook())
     ours = next(line for line in figure.axes[0].lines if line.get_label() == "ours")
     assert list(ours.get_xdata()) == [0, 3]
     means = [np.mean([r.metrics["best/1shot"] for r in by_setting[1, K]]) for K in (0, 3)]
@@ -63,16 +66,17 @@ def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
 
 
 def test_gain_by_episode(by_setting):
-    pairs = {shots: (by_setting[shots, 0], by_setting[shots, 3]) for shots in (1, 5)}
-    figure = figures.gain_by_episode(pairs, 3)
+    figure = drawn("03_gain_by_episode", results=Study(by_setting, {}, {}, {}, {}))
     first, second = (by_setting[1, K][0].arrays["best/1shot"].astype(int) for K in (0, 3))
     assert figure.axes[0].get_title() == f"1-shot: {100 * (second < first).mean():.0f} % of the tasks lose"
     seeds = [by_setting[5, 3][s].metrics["best/5shot"] - by_setting[5, 0][s].metrics["best/5shot"] for s in (0, 1)]
     assert figure.axes[1].lines[1].get_xdata()[0] == pytest.approx(np.mean(seeds))
 
 
-def test_reliability_before_and_after_the_steps(inside):
-    figure = figures.reliability(inside, 3)
+def test_reliability_before_and_after_the_steps(inside, by_setting, monkeypatch):
+    monkeypatch.setattr("sibrepro.few_shot.looks.inside", lambda trained: inside)
+    results = Study(by_setting, {}, {}, {}, {})
+    figure = drawn("03_reliability", results=results, p=FewShotNotebook(), steps_shown=3)
     for k, axis in zip((0, 3), figure.axes, strict=False):
         error = 100 * inside.metrics[f"calibration_error/{k}"]
         assert axis.get_title().endswith(f": calibration error {error:.1f} points")
@@ -102,10 +106,11 @@ def test_methods_are_ordered_by_accuracy_and_marked_by_kind():
     assert [text.get_text() for text in axis.get_legend().texts] == ["SIB", "transductive", "inductive"]
 
 
-def test_balance_has_two_points_for_each_method():
+def test_balance_has_two_points_for_each_method(monkeypatch):
     columns = ["method", "sib", "balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95"]
     scores = pd.DataFrame([("SIB", True, 70, 1, 60, 1), ("Ridge", False, 60, 1, 58, 1)], columns=columns)
-    figure = figures.balance(scores)
+    monkeypatch.setattr("sibrepro.few_shot.tables.balance_scores", lambda results: scores)
+    figure = drawn("03_unbalanced_queries", results=Study({}, {}, {}, {}, {}))
     (axis,) = figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["Ridge", "SIB"]
     assert [container.lines[0].get_xdata()[0] for container in axis.containers] == [60, 58, 70, 60]

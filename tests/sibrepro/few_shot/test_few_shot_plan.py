@@ -12,7 +12,7 @@ from sibcore.baselines import BASELINES
 from sibrepro.facts import Record
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import plan, shipped
-from sibrepro.few_shot.plan import FewShotNotebook, Results
+from sibrepro.few_shot.plan import FewShotNotebook, Study
 from sibrepro.few_shot.settings import COMPRESSION, FEW_SHOT, JPEG, PRETRAIN, RIVAL, UNBALANCED, FewShot
 
 
@@ -21,7 +21,7 @@ def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
 
 
-def ids(results: Results) -> dict[str, object]:
+def ids(results: Study) -> dict[str, object]:
     """All runs of `results`, by what they are there for."""
     groups = {name: getattr(results, name) for name in ("sib", "inductive", "variants")}
     found = {name: {key: [r.id for r in seeds] for key, seeds in group.items()} for name, group in groups.items()}
@@ -88,7 +88,7 @@ def test_the_plan_is_the_papers_protocol_but_for_what_its_tables_vary():
 
 def test_rivals_are_planned_on_the_tasks_of_sib(home):
     planned = plan.plan("cifar-fs", "conv4-64")
-    for (name, shots), (p,) in planned.rivals.items():
+    for (name, shots), p in planned.rivals.items():
         (first, *_) = planned.sib[shots, 3]
         common = set(as_dict(p)) & set(as_dict(first))
         assert {key: getattr(p, key) for key in common} == {key: getattr(first, key) for key in common}
@@ -101,8 +101,8 @@ def test_all_that_is_read_is_declared():
         planned = plan.plan(*origin)
         groups = (planned.sib, planned.inductive, planned.variants)
         assert {p for group in groups for settings in group.values() for p in settings} <= set(declared[FEW_SHOT])
-        assert {p for settings in planned.rivals.values() for p in settings} <= set(declared[RIVAL])
-        assert set(planned.tried) <= set(declared[UNBALANCED])
+        assert set(planned.rivals.values()) <= set(declared[RIVAL])
+        assert set(planned.unbalanced.values()) <= set(declared[UNBALANCED])
     assert all(len(set(settings)) == len(settings) for settings in declared.values())
 
 
@@ -113,11 +113,13 @@ def test_the_study_of_cifar_fs_under_conv_4_64_is_published_in_full():
             name: {key: [FEW_SHOT.id(p) for p in settings] for key, settings in getattr(planned, name).items()}
             for name in ("sib", "inductive", "variants")
         },
-        "rivals": {key: RIVAL.id(p) for key, (p,) in planned.rivals.items()},
-        "unbalanced": {FEW_SHOT.id(p): UNBALANCED.id(p) for p in planned.tried if p.features == "shipped"},
+        "rivals": {key: RIVAL.id(p) for key, p in planned.rivals.items()},
+        "unbalanced": {
+            FEW_SHOT.id(p): UNBALANCED.id(p) for p in planned.unbalanced.values() if p.features == "shipped"
+        },
     }
-    assert len(plan.compressions()) == 4
-    assert len(plan.jpegs()) == 2
+    assert len(plan.looked(COMPRESSION)) == 4
+    assert len(plan.looked(JPEG)) == 2
 
 
 def test_exactly_the_planned_runs_are_taken_seed_by_seed(home):
@@ -203,21 +205,14 @@ def test_compression_and_jpeg_are_of_planned_runs_too(home):
         p = dataclasses.replace(FULL, **change)
         published(record(COMPRESSION, p, {"difference": 9.0}), record(JPEG, p, {"original": 9.0}))
     published(record(JPEG, dataclasses.replace(FULL, shots=5), {"original": 9.0}))
-    assert [r.metrics for r in plan.compressions()] == [{"difference": 0.01}]
-    assert [r.metrics for r in plan.jpegs()] == [{"original": 70.0}]
+    assert [r.metrics for r in plan.looked(COMPRESSION)] == [{"difference": 0.01}]
+    assert [r.metrics for r in plan.looked(JPEG)] == [{"original": 70.0}]
 
 
 def test_pretrainings_that_are_published_have_their_networks():
     found = PRETRAIN.facts(plan.PRETRAININGS)
     assert len(found) >= 3
     assert all(r.files.path("backbone.safetensors").is_file() for r in found)
-
-
-def test_a_notebooks_own_runs_by_shots_and_K():
-    made = [sib(60, shots=shots, K=K, seed=seed) for seed in (0, 1) for shots in (1, 5) for K in (0, 3)]
-    groups = plan.by_shots_and_K(made)
-    assert list(groups) == [(1, 0), (1, 3), (5, 0), (5, 3)]
-    assert groups[5, 0] == [made[2], made[6]]
 
 
 def test_gain_is_paired_and_score_has_all_seeds():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
+from cells import run
 from few_shot_records import FULL, QUICK, computed_here, own_home, published, rival, sib, unbalanced
 
 from sibcore.baselines import BASELINES
@@ -46,6 +49,26 @@ def variants(records):
     return made
 
 
+def by_seed(results):
+    return run("03", "by_seed.round(2)", results=results)["by_seed"]
+
+
+def rivals(results):
+    return run("03", "tasks per second", results=results, p=SimpleNamespace(rivals=list))["rivals"]
+
+
+def against_rivals(results):
+    return run("03", "against.style", results=results, steps_shown=3)["against"]
+
+
+def literature(results):
+    return run("03", "paper.literature()", rivals=rivals(results))["literature"]
+
+
+def reordered(results):
+    return run("03", "orders/changed", results=results)["reordered"]
+
+
 def mean(*records, name="best/1shot"):
     return pytest.approx(sum(record.metrics[name] for record in records) / len(records))
 
@@ -63,10 +86,10 @@ def test_seeds_share_a_row(records):
 def test_what_is_not_planned_changes_no_table(records):
     def all_tables() -> list[pd.DataFrame]:
         results = published_results()
-        shown = [few_shot_tables.table_rows(), few_shot_tables.checkpoints_and_seeds(results)]
-        shown += [few_shot_tables.method_scores(results), few_shot_tables.sib_against(results, 3)]
-        shown += [few_shot_tables.balance_scores(results), few_shot_tables.order_table(results)]
-        return [*shown, few_shot_tables.rival_table(results.rivals), few_shot_tables.literature_table(results)]
+        shown = [few_shot_tables.table_rows(), by_seed(results)]
+        shown += [few_shot_tables.method_scores(results), against_rivals(results)]
+        shown += [few_shot_tables.balance_scores(results), reordered(results)]
+        return [*shown, rivals(results), literature(results)]
 
     before = all_tables()
     changes = [{"eta": 0.1}, {"seed": 3}, {"batch": 4}, {"queries": 30}, {"steps": 80_000}, {"K": 7}, {"lr": 0.1}]
@@ -105,7 +128,7 @@ def test_the_living_table_takes_the_rows_and_reads_well(records, variants):
 
 
 def test_each_seed_has_its_best_and_its_last_checkpoint(results, records):
-    table = few_shot_tables.checkpoints_and_seeds(results)
+    table = by_seed(results)
     assert table.loc[(1, 3, 1), "last"] == pytest.approx(records[1, 3, 1].metrics["last/1shot"])
     assert table.loc[(5, 0, 0), "best"] == pytest.approx(records[5, 0, 0].metrics["best/5shot"])
     assert len(table) == 8
@@ -126,7 +149,7 @@ def test_methods_stand_side_by_side(results, records):
 
 
 def test_sib_is_set_against_rivals_on_the_same_tasks(results, records):
-    against = few_shot_tables.sib_against(results, 3)
+    against = against_rivals(results)
     for name, shots in (("ridge", 1), ("pt-map", 5)):
         ours = [records[shots, 3, s].arrays[f"best/{shots}shot"].astype(float) for s in (0, 1)]
         difference = sum(ours) / 2 - records[name].arrays["balanced"]
@@ -135,12 +158,12 @@ def test_sib_is_set_against_rivals_on_the_same_tasks(results, records):
 
 
 def test_rivals_say_what_they_are_and_what_is_printed_of_them(results):
-    table = few_shot_tables.rival_table(results.rivals)
+    table = rivals(results)
     assert table.loc[(BASELINES["pt-map"].title, 5), "tasks per second"] == 123
     assert table.loc[(BASELINES["ridge"].title, 1), "options"] == "scale = 10.0"
-    literature = few_shot_tables.literature_table(results)
-    assert set(literature.index) == {cls.title for cls in BASELINES.values()}
-    ours = literature.loc[[BASELINES["ridge"].title], "ours, 1-shot"]
+    printed = literature(results)
+    assert set(printed.index) == {cls.title for cls in BASELINES.values()}
+    ours = printed.loc[[BASELINES["ridge"].title], "ours, 1-shot"]
     assert set(ours) == {f"{results.rivals['ridge', 1].metrics['balanced']:.2f} ± 0.40"}
 
 
@@ -153,7 +176,7 @@ def test_balance_and_orders(variants):
     assert not balance.loc[BASELINES["ridge"].title, "sib"]
     assert BASELINES["pt-map"].title not in balance.index, "it has a 5-shot record only"
     assert "SIB, K = 0" not in balance.index, "it was not tried"
-    orders = few_shot_tables.order_table(results)
+    orders = reordered(results)
     assert orders.index.tolist() == ["SIB, K = 3", "SIB, running statistics, K = 3"]
     assert orders.loc["SIB, K = 3", "orders/changed"] == 4.0
 

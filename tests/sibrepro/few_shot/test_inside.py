@@ -15,7 +15,7 @@ from sibcore.vision.features import Features
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot
 from sibrepro.few_shot.glyphs import glyph_set
-from sibrepro.few_shot.inside import BEYOND, BINS, inside, look
+from sibrepro.few_shot.looks import BEYOND, BINS, inside, look
 from sibrepro.few_shot.settings import FewShot
 
 CLASSES, PER_CLASS, DIM = 8, 20, 6

@@ -8,7 +8,7 @@ from tiny_images import untrained_network
 
 from sibrepro.few_shot.experiment import few_shot
 from sibrepro.few_shot.glyphs import glyph_set
-from sibrepro.few_shot.jpeg import as_jpeg, jpeg
+from sibrepro.few_shot.looks import as_jpeg, jpeg
 from sibrepro.few_shot.settings import FewShot
 
 

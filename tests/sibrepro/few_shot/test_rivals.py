@@ -7,9 +7,8 @@ from tiny_images import untrained_network
 
 from sibcore.baselines import BASELINES
 from sibcore.evaluate import evaluate
-from sibrepro.few_shot.experiment import few_shot, source, tasks
+from sibrepro.few_shot.experiment import few_shot, rival, source, tasks
 from sibrepro.few_shot.glyphs import glyph_set
-from sibrepro.few_shot.rivals import rival
 from sibrepro.few_shot.settings import FewShot, Rival
 
 
@@ -22,7 +21,7 @@ def test_a_rival_is_scored_on_the_tasks_of_the_few_shot_runs(tmp_path, monkeypat
     trained = few_shot(FewShot(K=0, steps=1, **same), glyphs, network)
     assert record.provenance["data"] == trained.provenance["data"]
 
-    bank = source(FewShot(**same), glyphs, network).banks()["test"]
+    bank = source(FewShot(**same), glyphs, network).load()["test"]
     method = BASELINES["soft-k-means"](5, **record.metrics["options"])
     for name, alpha in {"balanced": None, "unbalanced": 2.0}.items():
         score = evaluate(method, bank.features, tasks(FewShot(**same), bank, "test", alpha))

@@ -13,8 +13,8 @@ from sibcore.sib import SIB
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot, tasks, trained_sib
 from sibrepro.few_shot.glyphs import glyph_set
+from sibrepro.few_shot.looks import Orders, random_orders, unbalanced
 from sibrepro.few_shot.settings import FewShot
-from sibrepro.few_shot.unbalanced import AveragedOrders, random_orders, unbalanced
 
 
 def random_tasks(ways: int = 3):
@@ -27,29 +27,27 @@ def random_tasks(ways: int = 3):
 def test_each_order_is_the_model_on_renamed_classes_and_the_average_is_theirs():
     sib, parts = SIB(3, 6, 2, 0.1).double(), random_tasks()
     orders = torch.tensor(list(itertools.permutations(range(3))))
-    method = AveragedOrders(sib, orders)
-    each = method.each(*parts)
+    average, *each = Orders(sib, orders).answer(*parts)
     for order, ours in zip(orders.tolist(), each, strict=True):
         renamed = parts[1].clone().apply_(lambda label, order=order: order[label])
         probabilities = sib(parts[0], renamed, parts[2]).softmax(-1)
         for old, new in enumerate(order):
             assert torch.allclose(ours[..., old], probabilities[..., new])
-    assert torch.allclose(method.answer(*parts).exp(), sum(each) / 6)
-    assert (each.std(0) > 1e-6).any(), "the order matters to an untrained xi"
+    assert torch.allclose(average, sum(each) / 6)
+    assert (torch.stack(each).std(0) > 1e-6).any(), "the order matters to an untrained xi"
 
 
 def test_over_all_orders_the_average_no_longer_depends_on_the_order():
     sib, (support, labels, query) = SIB(3, 6, 2, 0.1).double(), random_tasks()
-    method = AveragedOrders(sib, torch.tensor(list(itertools.permutations(range(3)))))
+    method = Orders(sib, torch.tensor(list(itertools.permutations(range(3)))))
     order = torch.tensor([2, 0, 1])
-    assert torch.allclose(
-        method.answer(support, order[labels], query)[..., order], method.answer(support, labels, query)
-    )
+    renamed, as_it_is = (method.answer(support, names, query)[0] for names in (order[labels], labels))
+    assert torch.allclose(renamed[..., order], as_it_is)
 
 
 def test_an_equivariant_xi_needs_no_average():
     sib, parts = SIB(3, 6, 2, 0.1, equivariant=True).double(), random_tasks()
-    each = AveragedOrders(sib, random_orders(4, 3)).each(*parts)
+    _, *each = Orders(sib, random_orders(4, 3)).answer(*parts)
     assert torch.allclose(each[0], each[1])
 
 

@@ -8,14 +8,15 @@ from torch import nn
 
 from sibrepro import paths
 from sibrepro.facts import local
+from sibrepro.few_shot.experiment import Source
 from sibrepro.pacs import experiment as adaptation_runs
 from sibrepro.pacs import shipped as shipped_rotations
-from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Origin, Pictures, adapt, domain_rows, map_rows, plane
+from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Pictures, adapt, domain_rows, map_rows, plane
 from sibrepro.pacs.plan import train
 
 
 def origin(bank):
-    return Origin(bank.hashes, lambda: (bank, nn.Identity()))
+    return Source(bank.hashes, lambda: (bank, nn.Identity()))
 
 
 def test_a_record_has_one_prediction_for_each_image_of_the_target():

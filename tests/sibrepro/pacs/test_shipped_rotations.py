@@ -21,7 +21,7 @@ def test_what_is_shipped_has_the_cosines_of_what_was_there(tmp_path, monkeypatch
     assert torch.equal(found.labels, bank.labels)
     assert torch.equal(found.domains, bank.domains)
     assert (found.classes, found.domain_names) == (bank.classes, bank.domain_names)
-    about = shipped_rotations.about("tiny", "small")
+    about = shipped.about("tiny", "small")
     assert about["hashes"] == bank.hashes
     assert about["kept"] == pytest.approx(1, abs=1e-5)
 

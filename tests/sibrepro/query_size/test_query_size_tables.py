@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from cells import drawn, run
 from few_shot_records import FULL, TASKS, computed_here, own_home, published, record
 from matplotlib import pyplot as plt
 
@@ -32,6 +33,10 @@ def close_figures():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
+
+
+def corollary_terms(found):
+    return run("06", "terms = ", found=found)["terms"]
 
 
 def made(n, accuracy, experiment=QUERY_SIZE, **changes):
@@ -124,7 +129,7 @@ def test_what_is_not_planned_changes_nothing(home):
     def everything():
         return (
             size_tables.published_rows(),
-            size_tables.corollary_terms(plan.published()),
+            corollary_terms(plan.published()),
             plan.published("cifar-fs", RESCALED),
         )
 
@@ -163,7 +168,7 @@ def test_differences_are_paired():
 
 def test_the_terms_of_the_corollary(home):
     published(made(5, 60))
-    (row,) = size_tables.corollary_terms(plan.published("cifar-fs")).to_dict("records")
+    (row,) = corollary_terms(plan.published("cifar-fs")).to_dict("records")
     assert row["coefficient"] == pytest.approx(5 * 5 / (2 * 2.0**2))
     assert row["coefficient_sure"] == pytest.approx(5 * 5 / (2 * 10.0**2))
     assert row["term"] == pytest.approx(row["coefficient"] * 0.01)
@@ -177,7 +182,7 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
         )
     published(made(3, 77, RESCALED))
     found, longer = plan.published("cifar-fs"), plan.published("cifar-fs", RESCALED)
-    axes = figures.accuracy_over_n(found, longer).axes
+    axes = figures.accuracy_over_n(size_tables.table_rows(found), longer).axes
     titles = [axis.get_title() for axis in axes]
     assert [title.split(":")[0] for title in titles] == ["the paper's", "ours", "ours"] * 2
     assert [title.split(", ")[1] for title in titles[1:3]] == ["Conv-4-64", "Conv-4-128"]
@@ -185,5 +190,5 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
     assert test_classes.get_label() == "test classes, tested with 15"
     assert test_classes.get_xydata().tolist() == [[3, 60], [15, 80]]
     assert axes[1].get_lines()[-1].get_xydata().round(1).tolist() == [[3, 77.3]]
-    panels = figures.corollary(size_tables.corollary_terms(found)).axes
+    panels = drawn("06_corollary", terms=corollary_terms(found), records=[]).axes
     assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from cells import run
 from few_shot_records import FULL, QUICK, computed_here, inside, own_home, published, sib
 
 from sibrepro import tables
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, FewShot
 from sibrepro.synthetic_gradients import plan
-from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
-from sibrepro.synthetic_gradients.tables import table_rows, validation_table
+from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook, table_rows
 
 ETAS = (1e-1, 1e-2, 1e-3, 1e-4)
 WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*ETAS])
@@ -20,6 +20,10 @@ WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*E
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
+
+
+def validation_table(found):
+    return run("04", "validation.round(2)", found=found)["validation"]
 
 
 def test_the_whole_grid_is_the_papers_39_trainings():
@@ -37,7 +41,7 @@ def test_the_whole_grid_is_the_papers_39_trainings():
 
 
 def test_the_plan_is_the_same_grid_at_the_full_protocol():
-    grid = plan.grid("cifar-fs", "conv4-64")
+    grid = plan.plan("cifar-fs", "conv4-64")
     assert set(grid) == {
         ("SIB" if e.transductive else "inductive SIB", e.shots, e.K, e.eta) for e in WHOLE.experiments()
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import matplotlib as mpl
 import numpy as np
 import pytest
+from cells import drawn
 from few_shot_records import inside, sib
 from matplotlib import pyplot as plt
 
 from sibrepro import paper
-from sibrepro.synthetic_gradients import figures
+from sibrepro.synthetic_gradients import plan
+from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 mpl.use("agg")
 
@@ -22,37 +24,43 @@ def close_figures():
 
 def test_heat_maps_show_every_number_of_the_papers():
     table = paper.synthetic_gradients().rename(columns={"value": "paper"}).assign(ours=lambda t: t["paper"] + 1)
-    axes = figures.heat_maps(table).axes
+    axes = drawn("04_heat_maps", printed=table, records=[]).axes
     assert len(axes) == 18
     assert sum(len(axis.texts) for axis in axes[:6]) == 6 * 12
     assert {text.get_text() for text in axes[12].texts} == {"1.0"}
 
 
-def test_along_the_steps_goes_past_the_trained_K():
-    looked = {f"trained with K = {K}": inside(K=K) for K in (1, 3)}
-    axes = figures.along_the_steps(looked).axes
-    assert [text.get_text() for text in axes[0].get_legend().texts] == list(looked)
+def test_along_the_steps_goes_past_the_trained_K(monkeypatch):
+    looked = {K: inside(K=K) for K in (1, 3)}
+    monkeypatch.setattr(plan, "looked_into", lambda *_: looked)
+    axes = drawn("04_along_the_steps", p=SyntheticGradientsNotebook()).axes
+    assert [text.get_text() for text in axes[0].get_legend().texts] == [f"trained with K = {K}" for K in looked]
     for axis, name in zip(axes, ("accuracy", "loss", "xi_cosine"), strict=True):
         within, past = axis.lines[2:4]
-        values = [looked["trained with K = 3"].metrics[f"{name}/{k}"] for k in range(7)]
+        values = [looked[3].metrics[f"{name}/{k}"] for k in range(7)]
         assert within.get_xydata().tolist() == [[k, values[k]] for k in range(4)]
         assert past.get_xydata().tolist() == [[k, values[k]] for k in range(3, 7)]
         assert axis.get_title()
         assert axis.get_xlabel()
 
 
-def test_over_training_has_a_point_for_each_length():
-    stages = [inside(K=2, steps=steps) for steps in (1000, 100)]
-    cosines, accuracies = figures.over_training(stages).axes
+def test_over_training_has_a_point_for_each_length(monkeypatch):
+    stages = [inside(K=2, steps=steps) for steps in (100, 1000)]
+    monkeypatch.setattr(plan, "stages", lambda *_: stages)
+    names = {"p": SyntheticGradientsNotebook(), "together": lambda settings: [], "titles": ("", "", "cosine")}
+    cosines, accuracies = drawn("04_over_training", **names).axes
     assert len(cosines.lines) == 3
     assert cosines.lines[1].get_xydata().tolist() == [[s, stages[0].metrics["xi_cosine/1"]] for s in (100, 1000)]
     ends = [[line.get_label(), line.get_ydata()[0]] for line in accuracies.lines]
     assert ends == [[rf"$\theta^{k}$", 100 * stages[0].metrics[f"accuracy/{k}"]] for k in (0, 2)]
 
 
-def test_two_readings_of_the_rate():
+def test_two_readings_of_the_rate(monkeypatch):
     start, end = ([sib(60 + K, K=K, seed=seed) for seed in (0, 1)] for K in (0, 3))
-    axis = figures.tied_or_not(start, {1e-3: end, 1e-2: end}, {1e-2: start}).axes[0]
+    monkeypatch.setattr(plan, "tied", lambda *_: {1e-2: start})
+    found = {("SIB", 1, 0, 1e-3): start, ("SIB", 1, 3, 1e-3): end, ("SIB", 1, 3, 1e-2): end}
+    printed = paper.synthetic_gradients().rename(columns={"value": "paper"})
+    axis = drawn("04_tied_or_not", p=SyntheticGradientsNotebook(), found=found, printed=printed).axes[0]
     lines = {line.get_label(): line.get_xydata() for line in axis.get_lines()}
     assert lines["the paper's table"][:, 1].round(1).tolist() == [-0.3, 9.5, 9.4, 5.8]
     names = [text.get_text() for text in axis.get_legend().texts]
