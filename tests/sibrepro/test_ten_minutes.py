@@ -47,6 +47,7 @@ def test_queries_are_spread_as_asked(alpha):
 
 def test_sliders_only_where_somebody_can_move_them(monkeypatch):
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    plt.close("all")
     ten_minutes.play(TenMinutes(K=1, queries=2))
     (figure,) = map(plt.figure, plt.get_fignums())
     assert len(figure.axes) == 2
