@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,8 @@ def _deviation(name: str, published: Any, here: Any, tolerance: Tolerance) -> fl
         return 0.0
     if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (published, here)):
         return 0.0 if published == here else float("inf")
+    if math.isnan(published) or math.isnan(here):  # what diverged there has to diverge here
+        return 0.0 if math.isnan(published) and math.isnan(here) else math.inf
     if allowed == EXACT:
         allowed *= max(abs(published), 1.0)
     return abs(published - here) / allowed

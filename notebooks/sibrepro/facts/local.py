@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import os
 import sys
 import time
@@ -79,6 +80,7 @@ def read(folder: Path) -> Record:
     if problem:
         raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
     params, made, metrics = (_read_json(folder / f"{name}.json") for name in ("params", "provenance", "metrics"))
+    metrics = {name: math.nan if value is None else value for name, value in metrics.items()}
     arrays = safetensors.numpy.load_file(folder / ARRAYS)
     return Record(folder.name, made.pop("version", 0), params, metrics, made, arrays, _Folder(folder))
 
@@ -126,7 +128,8 @@ def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: fl
     return {
         "params.json": _to_json(as_dict(params)),
         "provenance.json": _to_json(provenance.collect(as_dict(params), seconds) | made_of),
-        "metrics.json": _to_json(dict(metrics)),
+        # JSON has no NaN; a run that diverged is a result too
+        "metrics.json": _to_json({name: None if _diverged(value) else value for name, value in metrics.items()}),
         ARRAYS: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
     }
 
@@ -174,11 +177,12 @@ def _lock(folder: Path) -> AcquireReturnProxy:
         return lock.acquire()
 
 
+def _diverged(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def _to_json(value: Any) -> bytes:
-    try:
-        return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-    except ValueError as error:
-        raise ValueError("a number of this run is NaN or infinite, so no record is written") from error
+    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def _read_json(path: Path) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -118,13 +119,12 @@ def test_a_failing_computation_leaves_nothing_behind():
     assert [p.name for p in (paths.local() / "runs").iterdir() if p.suffix != ".lock"] == []
 
 
-def test_a_metric_that_is_not_a_number_is_refused():
-    def nan(params):
-        return {"loss": float("nan")}, {}
-
-    with pytest.raises(ValueError, match="NaN or infinite"):
-        EXPERIMENT.run(PARAMS, nan)
-    assert finished() == []
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_diverged_is_a_result_and_no_number(value):
+    record = EXPERIMENT.run(PARAMS, lambda params: ({"loss": value, "steps": 3}, {}))
+    assert math.isnan(record.metrics.pop("loss"))
+    assert record.metrics == {"steps": 3}
+    assert "NaN" not in (paths.local() / "runs" / record.id / "metrics.json").read_text()
 
 
 def test_processes_that_ask_at_the_same_time_compute_once_and_all_get_the_record():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,12 @@ def test_texts_and_options_have_to_be_equal():
     pair = [record(EXPERIMENT, Settings(), {"options": {"k": k}}) for k in (1, 2)]
     assert not compare.compare(*pair, {"*": 0.5}).agrees
     assert compare.compare(pair[0], pair[0], {"*": 0.5}).agrees
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
+def test_what_diverged_there_has_to_diverge_here(theirs, ours):
+    pair = [record(EXPERIMENT, Settings(), {"x": x}) for x in (theirs, ours)]
+    assert compare.compare(*pair, {"*": 1e9}).agrees == (math.isnan(theirs) and math.isnan(ours))
 
 
 def test_nothing_of_a_run_here_is_written_among_the_published(project, monkeypatch):
