@@ -1,4 +1,4 @@
-"""`sib`, the command line: run and check the notebooks, get data, train and test SIB, sweep parameters."""
+"""`sib`, the command line: label your own pictures, run and check the notebooks, train and test SIB, sweep parameters."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import itertools
 import sys
 from pathlib import Path
 
+from sibcore.apply import cli
 from sibrepro import paths
 from sibrepro.run.sweep import cli as sweep
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="sib", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser, commands = cli.parser(__doc__)
 
     run = commands.add_parser("run", help="run the notebooks through papermill")
     run.add_argument("--profile", choices=paths.PROFILES, default="quick", help="how much to compute")
@@ -38,22 +38,6 @@ def main(arguments: list[str] | None = None) -> int:
     scrub = commands.add_parser("scrub", help="strip machine-dependent metadata from notebooks, keeping their outputs")
     scrub.add_argument("notebooks", nargs="+", type=Path)
     scrub.set_defaults(call=_scrub)
-
-    data = commands.add_parser("data", help="the image sets: list them, or download one")
-    actions = data.add_subparsers(dest="action", required=True)
-    actions.add_parser("list", help="say which there are, where they are, how to get them").set_defaults(
-        call=_data_list
-    )
-    get = actions.add_parser("get", help="download one")
-    get.add_argument("name", help="as `data list` says")
-    get.add_argument(
-        "--to",
-        type=Path,
-        metavar="FOLDER",
-        help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
-    )
-    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
-    get.set_defaults(call=_data_get)
 
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
     few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
@@ -103,15 +87,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     sweep.add_parser(commands)
 
-    options = parser.parse_args(sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
-    try:
-        return options.call(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; what was finished is kept, start again to go on", file=sys.stderr)
-        return 130
+    return cli.run(parser, sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -150,20 +126,6 @@ def _scrub(options: argparse.Namespace) -> int:
     from sibrepro.run import notebook_files
 
     notebook_files.scrub(options.notebooks)
-    return 0
-
-
-def _data_list(options: argparse.Namespace) -> int:
-    from sibcore.datasets import download
-
-    print(download.overview())
-    return 0
-
-
-def _data_get(options: argparse.Namespace) -> int:
-    from sibcore.datasets import download
-
-    print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
     return 0
 
 

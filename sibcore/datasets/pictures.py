@@ -42,13 +42,15 @@ def _decoded(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarr
             yield next(images)
 
 
-def decode_one(content: bytes, where: str, size: int) -> np.ndarray:
-    """One picture as uint8 [size, size, 3]; `where` names it in the error."""
+def decode_one(content: bytes, where: str, size: int, least: int = 1) -> np.ndarray:
+    """One picture as uint8 [size, size, 3]; `where` names it in the error, `least` are its pixels on each side."""
     try:
         picture = Image.open(io.BytesIO(content), formats=FORMATS)
         pixels = picture.width * picture.height
         if pixels > limits.PIXELS:
             raise ValueError(f"it has {pixels} pixels, and at most {limits.PIXELS} are decoded")
+        if min(picture.size) < least:
+            raise ValueError(f"it has {picture.width} x {picture.height} pixels, too few to show anything")
         with _one_large if pixels > limits.LARGE_PIXELS else contextlib.nullcontext():
             if pixels > limits.LARGE_PIXELS:
                 picture.draft(picture.mode, (2 * size, 2 * size))  # a JPEG, at half its size or less

@@ -18,7 +18,8 @@ tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; new
 
 ROOT = paths.PACKAGE.parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = [Requirement(r) for r in itertools.chain(PROJECT["dependencies"], *EXTRAS.values())]
 LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
 PINS = [Requirement(line) for line in LINES if line]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
@@ -55,7 +56,7 @@ def test_the_conda_environment_installs_the_lock_and_the_package_on_a_supported_
     *plain, pip = environment["dependencies"]
     python = next(entry for entry in plain if entry.startswith("python="))
     assert SpecifierSet(PROJECT["requires-python"]).contains(python.removeprefix("python="))
-    assert pip["pip"] == ["-r requirements.txt", "-e ."]
+    assert pip["pip"] == ["-r requirements.txt", "-e .[notebooks]"]
     assert environment["name"] == PROJECT["name"]
 
 
