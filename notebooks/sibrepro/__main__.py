@@ -1,4 +1,4 @@
-"""`sib`, the command line: label your own pictures, run and check the notebooks, train and test SIB, sweep parameters."""
+"""`sib`, the command line: label your own pictures, run and check notebooks, train and test SIB, sweep parameters."""
 
 from __future__ import annotations
 
@@ -85,12 +85,19 @@ def main(arguments: list[str] | None = None) -> int:
     adapt.add_argument("--steps", type=int, default=2000, help="training steps")
     adapt.set_defaults(call=_adapt)
 
+    any_way = commands.add_parser("any-way", help="for maintainers: train and test the any-way SIB, as a run record")
+    any_way.add_argument("--seed", type=int, default=0, help="of xi and of the training tasks")
+    any_way.set_defaults(call=_any_way)
+
+    commands.add_parser("zoo", help="for maintainers: write models and their cards from facts").set_defaults(call=_zoo)
+
     sweep.add_parser(commands)
 
     return cli.run(parser, sweep.spelt_out(sys.argv[1:] if arguments is None else arguments))
 
 
 def _run(options: argparse.Namespace) -> int:
+    paths.need_checkout()
     from sibrepro.run import pipeline
 
     todo = pipeline.jobs(options.profile, options.only)
@@ -107,12 +114,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    paths.need_checkout()
     from sibrepro.run import verify
 
     return verify.verify(options.names, options.sample, verify.seconds(options.budget), options.seed)
 
 
 def _publish(options: argparse.Namespace) -> int:
+    paths.need_checkout()
     from sibrepro.run import publish
 
     if options.only_facts:
@@ -179,7 +188,26 @@ def _ship(options: argparse.Namespace) -> int:
     return 0
 
 
+def _any_way(options: argparse.Namespace) -> int:
+    from sibrepro.zoo import any_way
+
+    record = any_way.any_way(any_way.AnyWay(seed=options.seed))
+    for name in sorted(name.removesuffix("/gain") for name in record.metrics if name.endswith("/gain")):
+        before, after, gain, half = (record.metrics[f"{name}{end}"] for end in ("/before", "", "/gain", "/gain_ci95"))
+        print(f"{name:<36} {before:5.1f} -> {after:5.1f} %   {gain:+.2f} ± {half:.2f}")
+    print(record.id)
+    return 0
+
+
+def _zoo(options: argparse.Namespace) -> int:
+    from sibrepro.zoo import cards
+
+    print(*map(paths.relative, cards.write()), sep="\n")
+    return 0
+
+
 def _report(options: argparse.Namespace) -> int:
+    paths.need_checkout()
     from sibrepro import site
     from sibrepro.run import pipeline
 

@@ -32,7 +32,9 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
     Classes may have different numbers of examples. Features and labels may be numpy arrays, lists or torch tensors.
     """
 
-    def __init__(self, model: str = "any-way", network: str | nn.Module | None = None, steps: int | None = None) -> None:
+    def __init__(
+        self, model: str = "any-way", network: str | nn.Module | None = None, steps: int | None = None
+    ) -> None:
         self.model = model
         self.network = network
         self.steps = steps
@@ -79,4 +81,3 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
 
 def _plain(values: Any) -> Any:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-

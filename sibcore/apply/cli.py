@@ -26,13 +26,15 @@ def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubPars
     commands = top.add_subparsers(dest="command", required=True, parser_class=kind)
 
     predict = commands.add_parser("predict", help="label a folder of pictures, given a few in class folders")
-    predict.add_argument("--support", type=Path, required=True, metavar="DIR", help="class folders of labelled pictures")
+    predict.add_argument(
+        "--support", type=Path, required=True, metavar="DIR", help="class folders of labelled pictures"
+    )
     predict.add_argument("--query", type=Path, required=True, metavar="DIR", help="the pictures to label")
     predict.add_argument(
         "--out", type=Path, default=Path("predictions.csv"), metavar="CSV", help="where labels go; changed ones as .png"
     )
     predict.add_argument("--network", default="efficientnet-lite0", help="where features come from, see `sib models`")
-    predict.add_argument("--model", help="a SIB, see `sib models`; default: the any-way one that goes with the network")
+    predict.add_argument("--model", default="any-way", help="a SIB, see `sib models`")
     predict.add_argument("--steps", type=int, metavar="K", help="synthetic gradient steps; default: as trained")
     predict.set_defaults(call=_predict)
 

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import few
-from sibcore.datasets.pictures import decode_one
+from sibcore.datasets.pictures import FORMATS, decode_one
 from sibcore.progress import meter
 from sibcore.vision.encode import encode
 
 PART = 32  # pictures in memory at a time, and as many that are being decoded
 LEAST = 8  # pixels on each side, below which a picture shows nothing
+READ = (*FORMATS, "TIFF", "PPM", "JPEG2000")  # what Pillow decodes by itself; other readers may run other programs
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ def shots(support: Pictures) -> dict[str, int]:
 
 def read_picture(files: Files, name: str, size: int) -> np.ndarray:
     """uint8 [size, size, 3]"""
-    return decode_one(files.read(name), name, size, least=LEAST)
+    return decode_one(files.read(name), name, size, least=LEAST, formats=READ)
 
 
 def _decoded(files: Files, names: Sequence[str], size: int) -> Iterator[dict[str, np.ndarray | ValueError]]:

@@ -82,31 +82,26 @@ def predict(
     support: Path,
     query: Path,
     network: str = "efficientnet-lite0",
-    model: str | None = None,
+    model: str = "any-way",
     steps: int | None = None,
 ) -> Predictions:
     """Adapt to all pictures below `query` and answer, given those in the class folders of `support`.
 
-    `network` and `model` are names of `sibcore.zoo`; without a model the any-way SIB that goes with the network.
+    `network` and `model` are names of `sibcore.zoo`.
     """
     f = zoo.load_pretrained(network).to(pick_device(), memory_format=torch.channels_last)
     known = folders.pictures(f, support, "labelled", in_folders=True)
     shots = folders.shots(known)
     if len(shots) < 2:
-        raise ValueError(f"{support} has pictures in one class folder alone, {[*shots][0]}: expected two classes or more")
+        raise ValueError(f"{support} has pictures in one class folder alone, {min(shots)}: expected two or more")
     asked = folders.pictures(f, query, "to label")
     classes = [*shots]
     labels = torch.tensor([classes.index(folder) for folder in known.folders])
     truth = torch.tensor([classes.index(folder) if folder in shots else -1 for folder in asked.folders])
-    sib = zoo.load_pretrained(model or model_for(network), len(classes), f.dim, steps)
+    sib = zoo.load_pretrained(model, len(classes), f.dim, steps)
     found = answers(sib, known.features, labels, asked.features)
     asked = dataclasses.replace(asked, problems=known.problems + asked.problems)
     return Predictions(classes, shots, asked, found, truth)
-
-
-def model_for(network: str) -> str:
-    """The any-way SIB that was trained on a network's features, else the one for all."""
-    return f"any-way-{network}" if f"any-way-{network}" in zoo.cards() else "any-way"
 
 
 def doubts(found: Predictions) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trained models by name: `load_pretrained("any-way")`; `table()` says which there are and where their numbers are from.
+"""Trained models by name: `load_pretrained("any-way")`; `table()` says which there are, and how good.
 
 `cards.json` has a card for each. SIBs lie beside it; networks are found in a checkout, else fetched once from the
 repository at the commit that the card names. Whatever its way, a file is used only if it has the card's sha256.

@@ -13,7 +13,18 @@ import pytest
 import sibcore
 
 ALLOWED = {"sibcore", "torch", "numpy", "scipy", "safetensors", "tqdm", *sys.stdlib_module_names}
-FOREIGN = {"pandas", "matplotlib", "seaborn", "pydantic", "papermill", "IPython", "torchvision", "PIL", "sibrepro", "sklearn"}
+FOREIGN = {
+    "pandas",
+    "matplotlib",
+    "seaborn",
+    "pydantic",
+    "papermill",
+    "IPython",
+    "torchvision",
+    "PIL",
+    "sibrepro",
+    "sklearn",
+}
 
 
 def fresh(code: str) -> dict:

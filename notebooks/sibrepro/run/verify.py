@@ -29,6 +29,7 @@ from sibrepro.run.pipeline import environment
 from sibrepro.spinning_lines import model, optimum
 from sibrepro.spinning_lines.plan import BNN, OPTIMUM, SIB
 from sibrepro.theory.study import THEORY, study
+from sibrepro.zoo.any_way import ANY_WAY, any_way
 
 STEPS_PER_SECOND = 100  # of a training whose time is not known: only their order matters
 
@@ -65,6 +66,7 @@ RUNS = {
         _look(settings.QUERY_SIZE, query_size),
         _look(settings.RESCALED, rescaled),
         _again(ADAPTATION, adapt),
+        _again(ANY_WAY, any_way),
     )
 }
 

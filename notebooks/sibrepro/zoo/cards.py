@@ -1,6 +1,6 @@
 """The files of `sibcore.zoo`, for maintainers: weights of published runs, and a card of each with that run's numbers.
 
-    sib zoo      writes sibcore/zoo/*.safetensors and sibcore/zoo/cards.json anew
+sib zoo      writes sibcore/zoo/*.safetensors and sibcore/zoo/cards.json anew
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from sibcore.files import sha256, write_atomically, write_tensors
 from sibcore.zoo import Card
 from sibrepro import paths
 from sibrepro.facts import Record, provenance, published
+from sibrepro.zoo.any_way import ANY_WAY, AnyWay
 
 CIFAR = "CIFAR-FS, 64 training classes"
 OURS = "Apache-2.0"
 
 # name of a SIB: the published run that trained it, and what its card says besides
 SIBS: dict[str, tuple[str, dict[str, str]]] = {
-    "any-way-conv4-64": ("few_shot-a81b84a4ff8f", {"what": "SIB, any ways", "ways": "any", "shots": "few"}),
+    "any-way": (ANY_WAY.id(AnyWay()), {"what": "SIB for any features", "ways": "any", "shots": "any"}),
+    "equivariant-conv4-64": ("few_shot-a81b84a4ff8f", {"what": "SIB, equivariant xi", "ways": "5", "shots": "1"}),
     "5way-1shot-conv4-64": ("few_shot-b16a82e0018f", {"what": "SIB", "ways": "5", "shots": "1"}),
     "5way-5shot-conv4-64": ("few_shot-b4a737a1faa8", {"what": "SIB", "ways": "5", "shots": "5"}),
 }
@@ -32,7 +34,10 @@ NETWORKS: dict[str, tuple[str, str]] = {
     "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", "mini-ImageNet, 64 training classes"),
 }
 # with weights of others, which come in a package or are downloaded by one
-IMAGENET = {"efficientnet-lite0": "EfficientNet-Lite0", "resnet18": "ResNet-18 (torchvision)"}
+IMAGENET = {
+    "efficientnet-lite0": ("EfficientNet-Lite0", "Apache-2.0"),
+    "resnet18": ("ResNet-18 (torchvision)", "BSD-3-Clause"),
+}
 
 
 def cards() -> list[Card]:
@@ -45,7 +50,7 @@ def write() -> list[Path]:
     written = []
     for name, (run, _) in SIBS.items():
         tensors, about = _record(run).files.checkpoint("best")
-        kept = {key: about[key] for key in ("model", "tasks", "schedule", "data")} | {"fact": run}
+        kept = {"model": about["model"], "tasks": about["tasks"], "fact": run}
         path = zoo.HERE / f"{name}.safetensors"
         write_tensors(path, {key: tensor for key, tensor in tensors.items() if key.startswith("model.")}, kept)
         written.append(path)
@@ -59,18 +64,28 @@ def write() -> list[Path]:
 def _sib(name: str) -> Card:
     run, told = SIBS[name]
     record = _record(run)
-    shots = record.params["shots"]
-    metric = f"best/{shots}shot"
-    tested = {
-        "accuracy": record.metrics[metric],
-        "interval": record.metrics[f"{metric}_ci95"],
-        "tested_on": f"(CIFAR-FS test classes, {record.params['ways']} ways, {shots} shot)",
-        "fact": f"{run} {metric}",
-    }
-    file = zoo.HERE / f"{name}.safetensors"
+    metric, tested_on = _metric(record)
     return Card(
-        name=name, trained_on=CIFAR, licence=OURS, network=record.params["backbone"], **told, **tested, **_file(file)
+        name=name,
+        trained_on=CIFAR,
+        licence=OURS,
+        network=record.params["backbone"],
+        accuracy=record.metrics[metric],
+        interval=record.metrics[f"{metric}_ci95"],
+        tested_on=tested_on,
+        fact=f"{run} {metric}",
+        **told,
+        **_file(zoo.HERE / f"{name}.safetensors"),
     )
+
+
+def _metric(record: Record) -> tuple[str, str]:
+    """The number that a card shows, and what it is of."""
+    if record.id.startswith(ANY_WAY.name):
+        metric = "photo/7way/1shot"
+        return metric, f"(PACS photos, 7 ways, 1 shot; K = 0: {record.metrics[f'{metric}/before']:.1f} %)"
+    ways, shots = record.params["ways"], record.params["shots"]
+    return f"best/{shots}shot", f"(CIFAR-FS test classes, {ways} ways, {shots} shot)"
 
 
 def _network(name: str) -> Card:
@@ -90,8 +105,8 @@ def _network(name: str) -> Card:
 
 
 def _imagenet(name: str) -> Card:
-    licences = {"efficientnet-lite0": "Apache-2.0", "resnet18": "BSD-3-Clause"}
-    return Card(name=name, what=f"network, {IMAGENET[name]}", trained_on="ImageNet", licence=licences[name], network=name)
+    what, licence = IMAGENET[name]
+    return Card(name=name, what=f"network, {what}", trained_on="ImageNet", licence=licence, network=name)
 
 
 def _record(run: str) -> Record:

@@ -79,7 +79,7 @@ def test_the_command_answers_as_the_classifier_does(tmp_path):
         images = [np.asarray(Image.open(path).resize((32, 32), Image.Resampling.BICUBIC)) for path in paths]
         return encode(network, np.stack(images)).numpy(), [path.parent.name for path in paths]
 
-    classifier = SIBClassifier(predict.model_for(NETWORK)).fit(*features(support))
+    classifier = SIBClassifier().fit(*features(support))
     np.testing.assert_allclose(found.answers.after, classifier.predict_proba(features(query)[0]), atol=1e-5)
 
 
@@ -182,12 +182,12 @@ def test_what_cannot_be_done_is_an_error_that_leaves_nothing(tmp_path, capsys, b
         (query / "notes.txt").write_text("none")
     elif broken == "out is a folder":
         out.mkdir()
-    before = {path for path in tmp_path.rglob("*")}
+    before = set(tmp_path.rglob("*"))
     assert command("--support", support, "--query", query, "--out", out) == 2
     error = capsys.readouterr().err
     assert "error: " in error
     assert said in error
-    assert {path for path in tmp_path.rglob("*")} == before
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_version_defaults_and_models_are_shown(capsys):
