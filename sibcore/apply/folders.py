@@ -49,7 +49,7 @@ def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = 
     files = Files(source)
     visible = [name for name in files.names if not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))]
     names = [name for name in visible if _folder(name) or not in_folders]
-    problems = [f"{name} lies in no class folder" for name in visible if name not in set(names)]
+    problems = [f"{name} lies in no class folder" for name in visible if in_folders and not _folder(name)]
     kept, features = [], []
     with meter(len(names), f"{what}: {source.name}", " pictures") as bar:
         for part in _decoded(files, names, network.image_size):

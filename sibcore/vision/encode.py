@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import exact_convolutions
 
-BATCH_PIXELS = 1 << 18  # of a batch: four images of 224 x 224, whose activations fit a CPU's cache
+BATCH_PIXELS = 1 << 17  # of a batch: two images of 224 x 224, whose activations fit a CPU's cache
 
 
 @torch.inference_mode()

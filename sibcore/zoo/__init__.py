@@ -35,7 +35,7 @@ class Card:
     ways: str = ""
     shots: str = ""
     accuracy: float | None = None
-    interval: float | None = None  # 95 %, half its width
+    interval: float | None = None  # of 95 %, half its width
     tested_on: str = ""
     fact: str = ""
     file: str = ""  # from the top of the repository; empty: another package has the weights
@@ -96,7 +96,8 @@ def table() -> str:
 
 
 def _row(known: Card) -> tuple[str, ...]:
-    accuracy = "" if known.accuracy is None else f"{known.accuracy:.1f} ± {known.interval:.1f} % {known.tested_on}"
+    width = "" if known.interval is None else f" ± {known.interval:.1f}"
+    accuracy = "" if known.accuracy is None else f"{known.accuracy:.1f}{width} % {known.tested_on}"
     size = f"{max(1, known.bytes // 1000)} kB" if known.bytes else ""
     return known.name, known.what, known.trained_on, known.ways, known.shots, accuracy, size, known.licence
 

@@ -29,11 +29,11 @@ def test_cards_say_what_the_published_facts_say():
 
 def test_each_accuracy_is_a_metric_of_a_published_run():
     tested = [card for card in zoo.cards().values() if card.accuracy is not None]
-    assert {card.name for card in tested} == {card.name for card in zoo.cards().values() if not card.is_network}
+    assert {card.name for card in zoo.cards().values()} - {card.name for card in tested} == set(maintained.IMAGENET)
     for card in tested:
         run, metric = card.fact.split()
         metrics = published.find(run.rpartition("-")[0])[run].metrics
-        assert (card.accuracy, card.interval) == (metrics[metric], metrics[f"{metric}_ci95"])
+        assert (card.accuracy, card.interval) == (metrics[metric], metrics.get(f"{metric}_ci95"))
 
 
 def test_every_file_is_there_and_small_ones_are_part_of_an_installation():
@@ -51,7 +51,7 @@ def test_the_table_has_every_model_and_its_accuracy():
     assert [line.split()[0] for line in lines[1:]] == [*zoo.cards()]
     for line, card in zip(lines[1:], zoo.cards().values(), strict=True):
         assert card.licence in line
-        assert card.accuracy is None or f"{card.accuracy:.1f} ± {card.interval:.1f} %" in line
+        assert card.interval is None or f"{card.accuracy:.1f} ± {card.interval:.1f} %" in line
 
 
 @pytest.mark.parametrize("name", [name for name, card in zoo.cards().items() if not card.is_network])

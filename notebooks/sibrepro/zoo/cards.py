@@ -98,7 +98,9 @@ def _network(name: str) -> Card:
         trained_on=data,
         licence=OURS,
         network=name,
-        fact=run,
+        accuracy=record.metrics["validation"],
+        tested_on="(nearest class mean, validation classes, 5 ways, 1 shot)",
+        fact=f"{run} validation",
         commit=commit,
         **_file(file),
     )
