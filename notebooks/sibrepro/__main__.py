@@ -114,7 +114,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    paths.need_checkout()
     from sibrepro.run import verify
 
     return verify.verify(options.names, options.sample, verify.seconds(options.budget), options.seed)

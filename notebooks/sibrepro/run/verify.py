@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sibcore import datasets
+from sibrepro import paths
 from sibrepro.facts import Experiment, Record, compare, local, published
 from sibrepro.facts.ids import experiment_of
 from sibrepro.few_shot import experiment as few_shot
@@ -110,6 +111,8 @@ def again(record: Record) -> compare.Comparison | None:
 def chosen(names: Sequence[str]) -> list[Record]:
     """The published runs of these ids and experiments, or all."""
     everything = {name: r for experiment in published.experiments() for name, r in published.find(experiment).items()}
+    if not everything:
+        raise ValueError(f"there are no published runs in {paths.published()}: set SIB_HOME to a checkout's folder")
     unknown = [name for name in names if name not in everything and name not in RUNS]
     if unknown:
         raise ValueError(

@@ -148,18 +148,22 @@ def test_the_sheet_shows_what_changed_with_captions(tmp_path):
     assert sheet.getpixel((GAP + 2 * (SIDE + GAP), 2 * GAP + SIDE + LINE)) == (255, 255, 255)  # the 9th place is empty
 
 
-def test_few_and_lopsided_queries_are_warned_of(tmp_path, capsys):
-    support, query = folders_of(tmp_path, [2] * 5, 0)
+@pytest.mark.parametrize(("ways", "model", "told"), [(2, "any-way", True), (5, "any-way", False)])
+def test_few_and_lopsided_queries_are_warned_of(tmp_path, capsys, ways, model, told):
+    support, query = folders_of(tmp_path, [2] * ways, 0)
     rng = np.random.default_rng(3)
     picture(0, rng).save(query / "only.png")
-    assert command("--support", support, "--query", query, "--out", tmp_path / "one.csv") == 0
-    assert "1 pictures for 5 classes are few" in capsys.readouterr().err
+    call = ("--support", support, "--query", query, "--model", model, "--out")
+    assert command(*call, tmp_path / "one.csv") == 0
+    assert f"1 pictures for {ways} classes are few" in capsys.readouterr().err
     (row,) = rows_of(tmp_path / "one.csv")
     assert row["label"] == row["label_before"]
     for number in range(30):
         picture(0, rng).save(query / f"{number}.png")
-    assert command("--support", support, "--query", query, "--out", tmp_path / "many.csv") == 0
-    assert "far from equally frequent (class-00: " in capsys.readouterr().err
+    assert command(*call, tmp_path / "many.csv") == 0
+    said = capsys.readouterr().err
+    assert ("do not seem to be equally frequent (class-00: " in said) == told
+    assert "are few" not in said
 
 
 @pytest.mark.parametrize("broken", ["no support", "one class", "no class folders", "no query", "out is a folder"])
