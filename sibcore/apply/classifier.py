@@ -21,8 +21,8 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
 
     **Transductive**: `fit` keeps the support set, and `predict` adapts to all the queries it is given, together. The
     label of a query depends on its company, so give the whole query set in one call, as varied as you will meet it;
-    a query by itself gets the label before adaptation. Of two classes, the steps take each to be about as frequent among
-    the queries; where one is rare, `predict_before` is the safer answer. With more classes they were seen to cope.
+    a query by itself gets the label before adaptation. Of two classes, each is taken to be about as frequent among the
+    queries; where one is rare, `predict_before` is the safer answer. With more classes the steps were seen to cope.
 
     model: a SIB of `sibcore.zoo`; "any-way" takes any number of classes and features of any size
     network: where X is images: the name of a network of `sibcore.zoo`, or a module from floats [n, 3, H, W] in [0, 1]
@@ -47,7 +47,7 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes to tell apart, got 1 class, {self.classes_[0]!r}")
         self.support_ = features
-        self.sib_ = zoo.load_pretrained(self.model, len(self.classes_), features.shape[1], self.steps)
+        self.sib_ = zoo.load_pretrained(self.model, len(self.classes_), features.shape[1], self.steps).double()
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -67,7 +67,7 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         query = validate_data(self, self._features(X), dtype=np.float32, reset=False)
         support, query = (torch.from_numpy(array).double() for array in (self.support_, query))
-        return answers(self.sib_.double(), support, torch.from_numpy(self.support_labels_), query)
+        return answers(self.sib_, support, torch.from_numpy(self.support_labels_), query)
 
     def _labels(self, probabilities: Tensor) -> np.ndarray:
         return self.classes_[probabilities.argmax(1).numpy()]
