@@ -24,7 +24,7 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
     a query by itself gets the label before adaptation. Of two classes, each is taken to be about as frequent among the
     queries; where one is rare, `predict_before` is the safer answer. With more classes the steps were seen to cope.
 
-    model: a SIB of `sibcore.zoo`; "any-way" takes any number of classes and features of any size
+    model: a SIB of `sibcore.zoo`; None: the one for any number of classes, for this network or for any features
     network: where X is images: the name of a network of `sibcore.zoo`, or a module from floats [n, 3, H, W] in [0, 1]
         to features [n, d], in which case the images must have the size it is made for
     steps: K, the number of steps; None: as many as the model was trained with; 0: nearest class mean by cosine
@@ -33,7 +33,7 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
     """
 
     def __init__(
-        self, model: str = "any-way", network: str | nn.Module | None = None, steps: int | None = None
+        self, model: str | None = None, network: str | nn.Module | None = None, steps: int | None = None
     ) -> None:
         self.model = model
         self.network = network
@@ -47,7 +47,8 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes to tell apart, got 1 class, {self.classes_[0]!r}")
         self.support_ = features
-        self.sib_ = zoo.load_pretrained(self.model, len(self.classes_), features.shape[1], self.steps).double()
+        model = self.model or zoo.any_way(self.network)
+        self.sib_ = zoo.load_pretrained(model, len(self.classes_), features.shape[1], self.steps).double()
         return self
 
     def predict(self, X: Any) -> np.ndarray:

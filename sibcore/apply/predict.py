@@ -83,12 +83,12 @@ def predict(
     support: Path,
     query: Path,
     network: str = "efficientnet-lite0",
-    model: str = "any-way",
+    model: str | None = None,
     steps: int | None = None,
 ) -> Predictions:
     """Adapt to all pictures below `query` and answer, given those in the class folders of `support`.
 
-    `network` and `model` are names of `sibcore.zoo`.
+    `network` and `model` are names of `sibcore.zoo`; without a model, the any-way SIB that suits the network.
     """
     f = zoo.load_pretrained(network).to(pick_device(), memory_format=torch.channels_last)
     known = folders.pictures(f, support, "labelled", in_folders=True)
@@ -99,6 +99,7 @@ def predict(
     classes = [*shots]
     labels = torch.tensor([classes.index(folder) for folder in known.folders])
     truth = torch.tensor([classes.index(folder) if folder in shots else -1 for folder in asked.folders])
+    model = model or zoo.any_way(network)
     sib = zoo.load_pretrained(model, len(classes), f.dim, steps)
     found = answers(sib, known.features, labels, asked.features)
     asked = dataclasses.replace(asked, problems=known.problems + asked.problems)
@@ -113,8 +114,8 @@ def doubts(found: Predictions) -> list[str]:
         reasons.append(f"{n} pictures for {ways} classes are few to adapt to: the column label_before may be as good")
     share = found.before.bincount(minlength=ways) / n
     effective = torch.special.entr(share).sum().exp().item()
-    # the any-way SIB has learned from unbalanced tasks, which helps from three classes on; others have not
-    touchy = ways == 2 or found.model != "any-way"
+    # any-way SIBs have learned from unbalanced tasks, which helps from three classes on; others have not
+    touchy = ways == 2 or not found.model.startswith("any-way")
     if touchy and effective < EVEN * ways:
         most = found.classes[int(share.argmax())]
         reasons.append(

@@ -61,6 +61,11 @@ def card(name: str) -> Card:
     return cards()[name]
 
 
+def any_way(network: object = None) -> str:
+    """The name of the SIB for any number of ways: the one for this network's features, else the one for any."""
+    return f"any-way-{network}" if f"any-way-{network}" in cards() else "any-way"
+
+
 def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, steps: int | None = None) -> nn.Module:
     """The model `name`, in evaluation mode: a SIB, or a network with `image_size` and `dim`.
 
@@ -140,4 +145,4 @@ def _fetched(known: Card) -> Path:
     return fetch(f"{repository()}/{known.commit}/{known.file}", kept, check)
 
 
-__all__ = ["SIB", "Card", "card", "cards", "load_pretrained", "path", "table"]
+__all__ = ["SIB", "Card", "any_way", "card", "cards", "load_pretrained", "path", "table"]

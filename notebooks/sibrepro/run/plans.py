@@ -14,7 +14,7 @@ from sibrepro.run.pipeline import profile_parameters
 from sibrepro.spinning_lines import plan as spinning_lines
 from sibrepro.synthetic_gradients import plan as synthetic_gradients
 from sibrepro.theory.study import THEORY, ElboParams
-from sibrepro.zoo.any_way import ANY_WAY, AnyWay
+from sibrepro.zoo.any_way import ANY_WAY, GENERAL, SPECIAL
 
 
 def planned() -> dict[Experiment, list[Any]]:
@@ -23,7 +23,7 @@ def planned() -> dict[Experiment, list[Any]]:
     found: dict[Experiment, list[Any]] = {}
     for part in (
         *(study.declared() for study in studies),
-        {THEORY: [ElboParams()], ANY_WAY: [AnyWay()]},
+        {THEORY: [ElboParams()], ANY_WAY: [SPECIAL, GENERAL]},
         quick(),
     ):
         for experiment, settings in part.items():

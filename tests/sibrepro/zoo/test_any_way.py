@@ -71,3 +71,20 @@ def test_pictures_are_made_larger():
     assert larger.dtype == np.uint8
     assert np.abs(larger.astype(float).mean((1, 2)) - images.mean((1, 2))).max() < 3
     assert any_way._resized(images, 8) is images
+
+
+def test_xi_does_not_see_what_is_added_to_all_logits_of_a_query(trained):
+    xi = trained[0].xi
+    generator = torch.Generator().manual_seed(4)
+    logits, shift = torch.randn(2, 9, 6, generator=generator), 10 * torch.randn(2, 9, 1, generator=generator)
+    torch.testing.assert_close(xi(logits + shift), xi(logits), rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(xi(2 * logits), xi(logits))
+
+
+def test_views_are_unit_features_of_the_same_pictures(bank):
+    seen = any_way.views(SMALL, torch.nn.functional.normalize(bank[0], dim=1), bank[1])
+    assert {len(one) for one in seen} == {len(bank[1])}
+    for one in seen:
+        torch.testing.assert_close(one.norm(dim=1), torch.ones(len(one)))
+        means = torch.stack([one[bank[1] == label].mean(0) for label in range(24)])
+        assert ((one @ means.mT).argmax(1) == bank[1]).float().mean() > 5 / 24  # classes are still told apart
