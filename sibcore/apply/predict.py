@@ -73,7 +73,7 @@ class Predictions:
         images = [folders.read_picture(self.query.files, self.query.names[row], SIDE) for row in rows]
         sure = self.answers.after.amax(1)
         captions = [
-            f"{self.classes[self.before[row]]} → {self.classes[self.label[row]]}\n{sure[row]:.0%} {Path(name).name}"
+            f"{self.classes[self.before[row]]} -> {self.classes[self.label[row]]}\n{sure[row]:.0%}  {Path(name).name}"
             for row, name in ((row, self.query.names[row]) for row in rows)
         ]
         return contact_sheet(images, captions)

@@ -140,7 +140,7 @@ def test_a_very_large_picture_is_read(tmp_path):
 
 def test_the_sheet_shows_what_changed_with_captions(tmp_path):
     red = np.zeros((SIDE, SIDE, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
-    sheet = Image.open(io.BytesIO(contact_sheet([red] * 7, ["a → b\n90 % x.png"] * 7)))
+    sheet = Image.open(io.BytesIO(contact_sheet([red] * 7, ["a -> b\n90 % x.png"] * 7)))
     assert sheet.size == (GAP + 6 * (SIDE + GAP), GAP + 2 * (SIDE + LINE + GAP))
     assert sheet.getpixel((GAP, GAP)) == (255, 0, 0)
     below = np.asarray(sheet.crop((GAP, GAP + SIDE, GAP + SIDE, GAP + SIDE + LINE)))
