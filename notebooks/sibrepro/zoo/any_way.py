@@ -74,7 +74,6 @@ class AnyWay:
     unbalanced: Annotated[float, Field(ge=0, le=1)] = Field(0.4, description="share of tasks with unbalanced queries")
     alpha: Positive = Field(0.5, description="their Dirichlet spread")
     plain: Annotated[float, Field(gt=0, le=1)] = Field(0.7, description="share of steps with the features as they are")
-    tied: bool = Field(True, description="xi sees logits less their mean over the classes")
     steps: Count = Field(4000, description="training steps")
     queries: Count = Field(400, description="queries in a step, about, in however many tasks")
     lr: Positive = Field(5e-3, description="first learning rate of Adam, which falls to 0 as a cosine")
@@ -90,7 +89,7 @@ ANY_WAY = Experiment(
     checkpoints=("best",),
 )
 
-SPECIAL, GENERAL = AnyWay(plain=1.0, tied=False), AnyWay()
+SPECIAL, GENERAL = AnyWay(plain=1.0), AnyWay()
 
 
 def any_way(p: AnyWay) -> Record:
@@ -134,7 +133,7 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
     model = SIB(NOMINAL, p.dim, p.K, p.eta, reduction="mean", equivariant=True, seed=p.seed)
     del model.prototype_weight  # of ones, for features of any size
     model.prototype_weight = torch.ones(())
-    if p.tied:
+    if p.plain < 1:
         tie(model)
     learned = list(model.parameters())
     optimizer = torch.optim.Adam(learned, p.lr)
@@ -152,7 +151,7 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
         torch.nn.utils.clip_grad_norm_(learned, 1.0)
         optimizer.step()
         falling.step()
-        if p.tied:
+        if p.plain < 1:
             tie(model)
         losses.append(loss.item())
     model.ways, model.eta, model.prototype_weight = NOMINAL, p.eta, torch.nn.Parameter(torch.ones(p.dim))

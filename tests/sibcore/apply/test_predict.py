@@ -211,3 +211,15 @@ def test_version_defaults_and_models_are_shown(capsys):
     assert "(default: None)" not in text
     assert cli.main(["models"]) == 0
     assert capsys.readouterr().out.strip() == zoo.table()
+
+
+def test_the_default_network_with_the_sib_that_suits_it(tmp_path, capsys):
+    pytest.importorskip("efficientnet_lite_pytorch")
+    from sibcore import zoo
+
+    support, query = folders_of(tmp_path, [1, 2], 4)
+    assert zoo.any_way("efficientnet-lite0") == "any-way-efficientnet-lite0"
+    assert zoo.any_way("conv4-64") == zoo.any_way() == "any-way"
+    found = predict.predict(support, query)
+    assert found.model == "any-way-efficientnet-lite0"
+    assert found.accuracy() == (pytest.approx(100), pytest.approx(100), 8)
