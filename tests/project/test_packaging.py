@@ -21,7 +21,8 @@ from sibrepro import paths
 tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; newer versions check the same files")
 
 ROOT = paths.PACKAGE.parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [Requirement(r) for r in itertools.chain(PROJECT["dependencies"], *EXTRAS.values())]
 LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
@@ -90,6 +91,13 @@ def test_a_core_install_has_what_the_model_imports_and_no_notebooks():
     names = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
     needed = {canonicalize_name(names.get(name, name)) for name in imported}
     assert needed | {"torchvision"} == core  # which importlib imports, see sibcore/vision/_torchvision.py
+
+
+def test_models_go_with_an_installation():
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["sibcore.zoo"]
+    files = {path for path in (ROOT / "sibcore/zoo").iterdir() if path.is_file() and path.suffix != ".py"}
+    assert files == {path for pattern in patterns for path in (ROOT / "sibcore/zoo").glob(pattern)}
+    assert sum(path.stat().st_size for path in files) < 100_000
 
 
 def test_container_codespace_and_binder_install_the_lock():

@@ -85,7 +85,8 @@ ANY_WAY = Experiment(
     "any_way",
     AnyWay,
     oldest="backbone size per_class dim K eta unbalanced alpha plain steps queries lr episodes seed".split(),
-    tolerance={"*": 1.0},
+    # two trainings with other random numbers were seen to differ by 2.2 points on photos, and by any on clusters
+    tolerance={"clusters*": None, "*": 3.0},
     checkpoints=("best",),
 )
 
