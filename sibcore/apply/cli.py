@@ -28,8 +28,8 @@ def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubPars
     predict = commands.add_parser(
         "predict",
         help="label a folder of pictures, given a few in class folders",
-        description="Label all pictures below a folder, given a few in class folders. SIB adapts to all of them together: "
-        "a label depends on the other pictures, so give those that belong together in one call.",
+        description="Label all pictures below a folder, given a few in class folders. SIB adapts to all of them "
+        "together: a label depends on the other pictures, so give those that belong together in one call.",
     )
     predict.add_argument(
         "--support", type=Path, required=True, metavar="DIR", help="class folders of labelled pictures"
