@@ -21,8 +21,8 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
 
     **Transductive**: `fit` keeps the support set, and `predict` adapts to all the queries it is given, together. The
     label of a query depends on its company, so give the whole query set in one call, as varied as you will meet it;
-    a query by itself gets the label before adaptation. Of two classes, each is taken to be about as frequent among the
-    queries; where one is rare, `predict_before` is the safer answer. With more classes the steps were seen to cope.
+    a query by itself gets the label before adaptation. Classes are taken to be about as frequent as one another among
+    the queries; where one makes up most of them, `predict_before` is the safer answer.
 
     model: a SIB of `sibcore.zoo`; None: the one for any number of classes, for this network or for any features
     network: where X is images: the name of a network of `sibcore.zoo`, or a module from floats [n, 3, H, W] in [0, 1]

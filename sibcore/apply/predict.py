@@ -22,6 +22,7 @@ from sibcore.transduce import Answers, answers
 COLUMNS = ("file", "label", "probability", "label_before")
 MOST = 120  # pictures on a contact sheet
 FEW_QUERIES = 2  # per class: with fewer, steps may hurt
+COPES = "any-way-efficientnet-lite0"  # with uneven shares, from three classes on
 EVEN = 0.9  # effective number of classes by number of classes, below which uneven shares may hurt
 
 
@@ -114,9 +115,7 @@ def doubts(found: Predictions) -> list[str]:
         reasons.append(f"{n} pictures for {ways} classes are few to adapt to: the column label_before may be as good")
     share = found.before.bincount(minlength=ways) / n
     effective = torch.special.entr(share).sum().exp().item()
-    # any-way SIBs have learned from unbalanced tasks, which helps from three classes on; others have not
-    touchy = ways == 2 or not found.model.startswith("any-way")
-    if touchy and effective < EVEN * ways:
+    if effective < EVEN * ways and (ways == 2 or found.model != COPES):
         most = found.classes[int(share.argmax())]
         reasons.append(
             f"classes do not seem to be equally frequent ({most}: {share.max():.0%}), as adaptation takes them to be: "

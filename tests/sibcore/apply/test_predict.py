@@ -149,7 +149,7 @@ def test_the_sheet_shows_what_changed_with_captions(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ways", "model", "told"), [(2, "any-way", True), (5, "any-way", False), (5, "5way-1shot-conv4-64", True)]
+    ("ways", "model", "told"), [(2, predict.COPES, True), (5, predict.COPES, False), (5, "5way-1shot-conv4-64", True)]
 )
 def test_few_and_lopsided_queries_are_warned_of(tmp_path, capsys, ways, model, told):
     support, query = folders_of(tmp_path, [2] * ways, 0)
