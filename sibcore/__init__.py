@@ -21,9 +21,11 @@ _HOMES = {
     "evaluate": "Evaluation",
     "adapt": "Adapter",
     "device": "pick_device",
+    "zoo": "load_pretrained",
+    "apply.classifier": "SIBClassifier",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_MODULES = ("reference", "sib", "xi", "stack", "group", "episodes", "train", "evaluate", "adapt")
+_MODULES = ("reference", "sib", "xi", "stack", "group", "episodes", "train", "evaluate", "adapt", "transduce", "zoo")
 
 __all__ = [*_HOME, *_MODULES]
 

@@ -1,4 +1,4 @@
-"""`sib`, the command line: run and check the notebooks, get data, train and test SIB, sweep parameters."""
+"""`sib`, the command line: label your own pictures, run and check notebooks, train and test SIB, sweep parameters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from sibcore.apply import cli
 from sibrepro import paths
 
 SWEEP = ("run", "table", "plot", "-h", "--help")
@@ -20,20 +21,11 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["sweep"] and arguments[1:2] and arguments[1] not in SWEEP:
         arguments = ["sweep", "run", *arguments[1:]]  # the word `run` may be left out
-    options = parser().parse_args(arguments)
-    try:
-        return options.call(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; what was finished is kept, start again to go on", file=sys.stderr)
-        return 130
+    return cli.run(parser(), arguments)
 
 
 def parser() -> argparse.ArgumentParser:
-    whole = argparse.ArgumentParser(prog="sib", description=__doc__)
-    commands = whole.add_subparsers(dest="command", required=True)
+    whole, commands = cli.parser(__doc__)
 
     run = commands.add_parser("run", help="run the notebooks through papermill")
     run.add_argument("--profile", choices=paths.PROFILES, default="quick", help="how much to compute")
@@ -41,11 +33,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
     run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
     run.add_argument("--report", action="store_true", help="build the report at the end")
-    run.set_defaults(call=_later("run.pipeline:main"), out=None)
+    run.set_defaults(call=_later("run.pipeline:main", checkout=True), out=None)
 
     report = commands.add_parser("report", help="build the HTML report from notebooks, tables and runs")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/local/report")
-    report.set_defaults(call=_later("run.pipeline:report"))
+    report.set_defaults(call=_later("run.pipeline:report", checkout=True))
 
     verify = commands.add_parser("verify", help="compute published runs again and compare, cheapest first")
     verify.add_argument("names", nargs="*", metavar="ID|EXPERIMENT", help="which; default: all")
@@ -59,17 +51,12 @@ def parser() -> argparse.ArgumentParser:
     publish = commands.add_parser("publish", help="for maintainers: write facts, notebooks, figures, tables and README")
     publish.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook, and facts")
     publish.add_argument("--only-facts", action="store_true", help="publish planned runs of this machine, draw nothing")
-    publish.set_defaults(call=_later("run.publish:main"))
+    publish.set_defaults(call=_later("run.publish:main", checkout=True))
 
-    data = commands.add_parser("data", help="the image sets: list them, or download one")
-    actions = data.add_subparsers(dest="action", required=True)
-    actions.add_parser("list", help="say which there are, where they are, how to get them")
-    get = actions.add_parser("get", help="download one")
-    get.add_argument("name", help="as `data list` says")
-    place = "where it goes; default: the cache folder; another is found if SIB_DATA names it"
-    get.add_argument("--to", type=Path, metavar="FOLDER", help=place)
-    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
-    data.set_defaults(call=_data)
+    any_way = commands.add_parser("any-way", help="for maintainers: train and test the any-way SIBs, as run records")
+    any_way.set_defaults(call=_later("zoo.any_way:main"))
+    zoo = commands.add_parser("zoo", help="for maintainers: write models and their cards from facts")
+    zoo.set_defaults(call=_later("zoo.cards:main"))
 
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
     few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
@@ -124,19 +111,15 @@ def seconds(text: str) -> float:
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
-def _later(name: str) -> Callable[[argparse.Namespace], int]:
+def _later(name: str, checkout: bool = False) -> Callable[[argparse.Namespace], int]:
     """What `name` calls, imported only then: torch, pandas and Dask take seconds."""
-    return lambda options: pkgutil.resolve_name(f"sibrepro.{name}")(options)
 
+    def call(options: argparse.Namespace) -> int:
+        if checkout:
+            paths.need_checkout()
+        return pkgutil.resolve_name(f"sibrepro.{name}")(options)
 
-def _data(options: argparse.Namespace) -> int:
-    from sibcore.datasets import download
-
-    if options.action == "list":
-        print(download.overview())
-    else:
-        print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
-    return 0
+    return call
 
 
 def _few_shot(options: argparse.Namespace) -> int:

@@ -23,6 +23,15 @@ def root() -> Path:
     return _named("SIB_HOME") or here
 
 
+def need_checkout() -> None:
+    """An error where there are no notebooks: an installation has the code alone."""
+    if not next(notebooks().glob("*.ipynb"), None):
+        raise ValueError(
+            f"there are no notebooks in {notebooks()}: this command works in a checkout of the project; "
+            "run it from there, or set SIB_HOME to the checkout's folder"
+        )
+
+
 def notebooks() -> Path:
     return root() / "notebooks"
 

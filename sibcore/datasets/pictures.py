@@ -60,22 +60,27 @@ def _images(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarra
             yield next(images)
 
 
-def decode_one(content: bytes, where: str, size: int) -> np.ndarray:
-    """One picture as uint8 [size, size, 3]; `where` names it in the error."""
+def decode_one(
+    content: bytes, where: str, size: int, *, least: int = 1, formats: Sequence[str] = FORMATS
+) -> np.ndarray:
+    """One picture as uint8 [size, size, 3]; `where` names it in the error, `least` are its pixels on each side."""
     try:
-        picture = Image.open(io.BytesIO(content), formats=FORMATS)
+        picture = Image.open(io.BytesIO(content), formats=formats)
         pixels = picture.width * picture.height
         if pixels > limits.PIXELS:
             raise ValueError(f"it has {pixels} pixels, and at most {limits.PIXELS} are decoded")
+        if min(picture.size) < least:
+            raise ValueError(f"it has {picture.width} x {picture.height} pixels, too few to show anything")
         with _one_large if pixels > limits.LARGE_PIXELS else contextlib.nullcontext():
             if pixels > limits.LARGE_PIXELS:
                 picture.draft(picture.mode, (2 * size, 2 * size))  # a JPEG, at half its size or less
-            picture = _rgb(ImageOps.exif_transpose(picture))  # upright, as viewers show it
+            ImageOps.exif_transpose(picture, in_place=True)  # upright, as viewers show it
+            picture = _rgb(picture)
             if picture.size != (size, size):
                 picture = picture.resize((size, size), Image.Resampling.BICUBIC)
             return np.asarray(picture)
     except Exception as error:  # Pillow lets through whatever a broken file leads to: SyntaxError, struct.error, ...
-        why = f"it is none of {', '.join(FORMATS)}" if isinstance(error, UnidentifiedImageError) else error
+        why = f"it is none of {', '.join(formats)}" if isinstance(error, UnidentifiedImageError) else error
         raise ValueError(f"{where} is not a readable picture ({why}); replace the file and try again") from error
 
 
@@ -88,7 +93,7 @@ def _rgb(picture: Image.Image) -> Image.Image:
             grey.putalpha(Image.fromarray((deep != picture.info["transparency"]).astype(np.uint8) * 255))
         picture = grey
     if not picture.has_transparency_data:
-        return picture.convert("RGB")
+        return picture if picture.mode == "RGB" else picture.convert("RGB")  # which would copy it
     picture = picture.convert("RGBA")
     white = Image.new("RGB", picture.size, "white")
     white.paste(picture, mask=picture)

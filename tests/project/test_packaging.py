@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import itertools
+import json
+import re
+import sys
 
 import pytest
 import yaml
@@ -20,7 +24,8 @@ tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib; new
 ROOT = paths.PACKAGE.parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-DIRECT = [Requirement(r) for r in PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]]
+EXTRAS = PROJECT["optional-dependencies"]
+DIRECT = [Requirement(r) for r in itertools.chain(PROJECT["dependencies"], *EXTRAS.values())]
 LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
 PINS = [Requirement(line) for line in LINES if line]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
@@ -57,7 +62,7 @@ def test_the_conda_environment_installs_the_lock_and_the_package_on_a_supported_
     *plain, pip = environment["dependencies"]
     python = next(entry for entry in plain if entry.startswith("python="))
     assert SpecifierSet(PROJECT["requires-python"]).contains(python.removeprefix("python="))
-    assert pip["pip"] == ["-r requirements.txt", "-e ."]
+    assert pip["pip"] == ["-r requirements.txt", "-e .[notebooks]"]
     assert environment["name"] == PROJECT["name"]
 
 
@@ -80,3 +85,36 @@ def test_continuous_integration_does_what_ci_run_does():
     assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
     oldest = min(workflow["jobs"]["test"]["strategy"]["matrix"]["python"], key=lambda v: int(v.split(".")[1]))
     assert PROJECT["requires-python"] == f">={oldest}"
+
+
+def test_a_core_install_has_what_the_model_imports_and_no_notebooks():
+    core = {canonicalize_name(Requirement(r).name) for r in PROJECT["dependencies"]}
+    notebooks = {canonicalize_name(Requirement(r).name) for r in EXTRAS["notebooks"]}
+    assert not core & notebooks
+    assert not core & {"jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "pydantic", "dask"}
+    nodes = [node for path in (ROOT / "sibcore").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    imported = {name.split(".")[0] for name in imported} - {"sibcore", *sys.stdlib_module_names}
+    names = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
+    needed = {canonicalize_name(names.get(name, name)) for name in imported}
+    assert needed | {"torchvision"} == core  # which importlib imports, see sibcore/vision/_torchvision.py
+
+
+def test_models_go_with_an_installation():
+    patterns = PYPROJECT["tool"]["setuptools"]["package-data"]["sibcore.zoo"]
+    files = {path for path in (ROOT / "sibcore/zoo").iterdir() if path.is_file() and path.suffix != ".py"}
+    assert files == {path for pattern in patterns for path in (ROOT / "sibcore/zoo").glob(pattern)}
+    assert sum(path.stat().st_size for path in files) < 100_000
+
+
+def test_container_codespace_and_binder_install_the_lock():
+    docker = (ROOT / "Dockerfile").read_text()
+    assert "pip install --disable-pip-version-check -r requirements.txt" in docker
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
+    assert (ROOT / ".devcontainer" / container["build"]["dockerfile"]).resolve() == ROOT / "Dockerfile"
+    assert f"useradd --create-home --uid 1000 {container['remoteUser']}" in docker
+    assert "-r ../requirements.txt" in (ROOT / ".binder/requirements.txt").read_text()
+    pythons = re.findall(r"python[:-](3\.\d+)", docker + (ROOT / ".binder/runtime.txt").read_text())
+    assert len(pythons) == 2
+    assert all(python in PYTHONS for python in pythons)

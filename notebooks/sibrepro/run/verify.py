@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from unittest import mock
 
 from sibcore import datasets
+from sibrepro import paths
 from sibrepro.facts import Record, compare, local, published
 from sibrepro.facts.record import experiment_of
 from sibrepro.few_shot import experiment as few_shot
@@ -26,6 +27,7 @@ from sibrepro.query_size.experiment import query_size, rescaled
 from sibrepro.spinning_lines import model, optimum
 from sibrepro.spinning_lines.plan import BNN, OPTIMUM, SIB
 from sibrepro.theory.study import THEORY, study
+from sibrepro.zoo.any_way import ANY_WAY, any_way
 
 STEPS_PER_SECOND = 100  # of a training whose time is not known: only their order matters
 
@@ -40,7 +42,12 @@ def _with_images(look: Callable) -> Callable:
 
 
 COMPUTE = {THEORY: study, SIB: model.sib_experiment, BNN: model.bnn_experiment, OPTIMUM: optimum.experiment}
-RUN = {settings.FEW_SHOT: few_shot.few_shot, settings.RIVAL: few_shot.rival, ADAPTATION: adapt}  # by settings alone
+RUN = {
+    settings.FEW_SHOT: few_shot.few_shot,
+    settings.RIVAL: few_shot.rival,
+    ADAPTATION: adapt,
+    ANY_WAY: any_way,
+}  # by settings alone
 LOOK = {  # at what a few-shot run trained: at the published one
     settings.UNBALANCED: unbalanced,
     settings.INSIDE: inside,
@@ -97,6 +104,8 @@ def again(record: Record) -> compare.Comparison:
 def chosen(names: Sequence[str]) -> list[Record]:
     """The published runs of these ids and experiments, or all."""
     everything = {record.id: record for record in published.everything()}
+    if not everything:
+        raise ValueError(f"there are no published runs in {paths.published()}: set SIB_HOME to a checkout's folder")
     for name in names:
         if name not in everything and name not in RUNS:
             raise ValueError(

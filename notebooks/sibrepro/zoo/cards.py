@@ -1,0 +1,136 @@
+"""The files of `sibcore.zoo`, for maintainers: weights of published runs, and a card of each with that run's numbers.
+
+sib zoo      writes sibcore/zoo/*.safetensors and sibcore/zoo/cards.json anew
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from sibcore import zoo
+from sibcore.files import sha256, write_atomically, write_tensors
+from sibcore.zoo import Card
+from sibrepro import paths
+from sibrepro.facts import Record, provenance, published
+from sibrepro.zoo.any_way import ANY_WAY, GENERAL, SPECIAL
+
+CIFAR = "CIFAR-FS, 64 training classes"
+OURS = "Apache-2.0"
+TESTED_ON = {
+    "photo/7way/1shot": "PACS photos, 7 ways",
+    "conv4-64/5way/1shot": "CIFAR-FS test classes under conv4-64, 5 ways",
+}
+
+# name of a SIB: the published run that trained it, and what its card says besides
+SIBS: dict[str, tuple[str, dict[str, str]]] = {
+    "any-way-efficientnet-lite0": (ANY_WAY.id(SPECIAL), {"what": "SIB", "ways": "any", "shots": "any"}),
+    "any-way": (ANY_WAY.id(GENERAL), {"what": "SIB for any features", "ways": "any", "shots": "any"}),
+    "equivariant-conv4-64": ("few_shot-a81b84a4ff8f", {"what": "SIB, equivariant xi", "ways": "5", "shots": "1"}),
+    "5way-1shot-conv4-64": ("few_shot-b16a82e0018f", {"what": "SIB", "ways": "5", "shots": "1"}),
+    "5way-5shot-conv4-64": ("few_shot-b4a737a1faa8", {"what": "SIB", "ways": "5", "shots": "5"}),
+}
+# name of a network: the published run that pretrained it, and its image set
+NETWORKS: dict[str, tuple[str, str]] = {
+    "conv4-64": ("pretrain-40e8d8a042c7", CIFAR),
+    "conv4-128": ("pretrain-5ac4be752399", CIFAR),
+    "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", "mini-ImageNet, 64 training classes"),
+}
+# with weights of others, which come in a package or are downloaded by one
+IMAGENET = {
+    "efficientnet-lite0": ("EfficientNet-Lite0", "Apache-2.0"),
+    "resnet18": ("ResNet-18 (torchvision)", "BSD-3-Clause"),
+}
+
+
+def main(options: argparse.Namespace) -> int:
+    """`sib zoo`: write the models and say which files they are."""
+    print(*map(paths.relative, write()), sep="\n")
+    return 0
+
+
+def cards() -> list[Card]:
+    """What the table is to say, from the published facts and the files that are there."""
+    return [*map(_sib, SIBS), *map(_network, NETWORKS), *map(_imagenet, IMAGENET)]
+
+
+def write() -> list[Path]:
+    """Weights first: a card has their hash."""
+    written = []
+    for name, (run, _) in SIBS.items():
+        tensors, about = _record(run).files.checkpoint("best")
+        kept = {"model": about["model"], "tasks": about["tasks"], "fact": run}
+        path = zoo.HERE / f"{name}.safetensors"
+        write_tensors(path, {key: tensor for key, tensor in tensors.items() if key.startswith("model.")}, kept)
+        written.append(path)
+    entries = [_plain(card) for card in cards()]
+    written.append(zoo.HERE / "cards.json")
+    write_atomically(written[-1], (json.dumps(entries, indent=1, ensure_ascii=False) + "\n").encode())
+    zoo.cards.cache_clear()
+    return written
+
+
+def _sib(name: str) -> Card:
+    run, told = SIBS[name]
+    record = _record(run)
+    metric, tested_on = _metric(record)
+    return Card(
+        name=name,
+        trained_on=CIFAR,
+        licence=OURS,
+        network=record.params["backbone"],
+        accuracy=record.metrics[metric],
+        interval=record.metrics[f"{metric}_ci95"],
+        tested_on=tested_on,
+        fact=f"{run} {metric}",
+        **told,
+        **_file(zoo.HERE / f"{name}.safetensors"),
+    )
+
+
+def _metric(record: Record) -> tuple[str, str]:
+    """The number that a card shows, and what it is of."""
+    if record.id.startswith(ANY_WAY.name):
+        metric = "photo/7way/1shot" if record.id == ANY_WAY.id(SPECIAL) else "conv4-64/5way/1shot"
+        return metric, f"({TESTED_ON[metric]}, 1 shot; K = 0: {record.metrics[f'{metric}/before']:.1f} %)"
+    ways, shots = record.params["ways"], record.params["shots"]
+    return f"best/{shots}shot", f"(CIFAR-FS test classes, {ways} ways, {shots} shot)"
+
+
+def _network(name: str) -> Card:
+    run, data = NETWORKS[name]
+    record, file = _record(run), published.checkpoints_file(run)
+    commit = provenance._git("log", "-1", "--format=%H", "--", str(file)) or ""
+    return Card(
+        name=name,
+        what=f"network, {record.params['backbone']}",
+        trained_on=data,
+        licence=OURS,
+        network=name,
+        accuracy=record.metrics["validation"],
+        tested_on="(nearest class mean, validation classes, 5 ways, 1 shot)",
+        fact=f"{run} validation",
+        commit=commit,
+        **_file(file),
+    )
+
+
+def _imagenet(name: str) -> Card:
+    what, licence = IMAGENET[name]
+    return Card(name=name, what=f"network, {what}", trained_on="ImageNet", licence=licence, network=name)
+
+
+def _record(run: str) -> Record:
+    return published.find(run.rpartition("-")[0])[run]
+
+
+def _file(file: Path) -> dict[str, Any]:
+    where = file.resolve().relative_to(paths.PACKAGE.parents[1]).as_posix()
+    return {"file": where, "sha256": sha256(file), "bytes": file.stat().st_size}
+
+
+def _plain(card: Card) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(card).items() if value not in ("", None, 0)}

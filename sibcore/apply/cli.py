@@ -1,0 +1,123 @@
+"""The part of the command `sib` that needs the model alone: `predict`, `models` and `data`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+import sibcore
+
+
+class Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the default of an option that has one, unless its help does."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = action.default in (None, False, []) or "default" in (action.help or "")
+        return action.help if told else super()._get_help_string(action)
+
+
+def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction]:
+    """The command with what is here, and where to add more to."""
+    top = argparse.ArgumentParser(prog="sib", description=description)
+    top.add_argument("--version", action="version", version=f"sibcore {sibcore.__version__}")
+    kind = partial(argparse.ArgumentParser, formatter_class=Defaults)
+    commands = top.add_subparsers(dest="command", required=True, parser_class=kind)
+
+    predict = commands.add_parser(
+        "predict",
+        help="label a folder of pictures, given a few in class folders",
+        description="Label all pictures below a folder, given a few in class folders. SIB adapts to all of them "
+        "together: a label depends on the other pictures, so give those that belong together in one call.",
+    )
+    predict.add_argument(
+        "--support", type=Path, required=True, metavar="DIR", help="class folders of labelled pictures"
+    )
+    predict.add_argument("--query", type=Path, required=True, metavar="DIR", help="the pictures to label")
+    predict.add_argument(
+        "--out", type=Path, default=Path("predictions.csv"), metavar="CSV", help="where labels go; changed ones as .png"
+    )
+    predict.add_argument("--network", default="efficientnet-lite0", help="where features come from, see `sib models`")
+    predict.add_argument("--model", help="a SIB, see `sib models`; default: the any-way one that suits the network")
+    predict.add_argument("--steps", type=int, metavar="K", help="synthetic gradient steps; default: as trained")
+    predict.set_defaults(call=_predict)
+
+    commands.add_parser("models", help="list the trained models").set_defaults(call=_models)
+
+    data = commands.add_parser("data", help="the image sets: list them, or download one")
+    actions = data.add_subparsers(dest="action", required=True, parser_class=kind)
+    listed = actions.add_parser("list", help="say which there are, where they are, how to get them")
+    listed.set_defaults(call=_data_list)
+    get = actions.add_parser("get", help="download one")
+    get.add_argument("name", help="as `data list` says")
+    get.add_argument(
+        "--to",
+        type=Path,
+        metavar="FOLDER",
+        help="where it goes; default: the cache folder; another is found if SIB_DATA names it",
+    )
+    get.add_argument("--accept-terms", action="store_true", help="you accept the terms of its owners, as ImageNet's")
+    get.set_defaults(call=_data_get)
+    return top, commands
+
+
+def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """Call the command; its exit code, with an error as one line."""
+    options = parser.parse_args(arguments)
+    try:
+        return options.call(options)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        extra = "pip install 'sibcore[notebooks]' brings it"
+        print(f"error: this command needs the package {error.name}, which is not installed; {extra}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; what was finished is kept, start again to go on", file=sys.stderr)
+        return 130
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return run(parser("Few-shot labels for your own pictures.")[0], sys.argv[1:] if arguments is None else arguments)
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from sibcore.apply import predict
+
+    if options.out.is_dir():
+        raise ValueError(f"--out {options.out} is a folder: expected the name of a file to write, such as labels.csv")
+    found = predict.predict(options.support, options.query, options.network, options.model, options.steps)
+    for problem in found.query.problems:
+        print(f"left out: {problem}", file=sys.stderr)
+    for doubt in predict.doubts(found):
+        print(f"warning: {doubt}", file=sys.stderr)
+    print(predict.summary(found))
+    print("wrote", *predict.write(found, options.out))
+    return 0
+
+
+def _models(options: argparse.Namespace) -> int:
+    from sibcore import zoo
+
+    print(zoo.table())
+    return 0
+
+
+def _data_list(options: argparse.Namespace) -> int:
+    from sibcore.datasets import download
+
+    print(download.overview())
+    return 0
+
+
+def _data_get(options: argparse.Namespace) -> int:
+    from sibcore.datasets import download
+
+    print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
