@@ -61,14 +61,15 @@ def published(shots: int) -> SIB:
 
 
 @functools.lru_cache
-def _test() -> tuple[Tensor, Tensor]:
+def test_features() -> tuple[Tensor, Tensor]:
+    """Of all images of the 20 test classes [N, d], and their classes [N]."""
     test = shipped.load()["test"]
     return F.normalize(test.features, dim=-1), test.labels
 
 
 def tasks(p: TenMinutes, first: int, count: int) -> list[Task]:
     """Tasks of five test classes, of the features that come with the project."""
-    features, labels = _test()
+    features, labels = test_features()
     found = EpisodeSampler(labels, 5, p.shots, p.queries, SEED, alpha=p.alpha or None).sample(first, count)
     return [
         Task(features[found.support[i]], found.support_labels[i], features[found.query[i]], found.query_labels[i])
