@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,22 @@ from torch import Tensor, nn
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part.
+
+    Who may read it is up to the umask.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)  # mkstemp makes it private, but results are for sharing
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.replace(path)
+    except BaseException as error:
+        part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:
+            error.filename = str(path)  # a full disk names no file
         raise
 
 
@@ -49,8 +53,13 @@ def _sha256(file: Any) -> str:  # Python 3.10
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """A safetensors file with `about` in its header."""
+    write_atomically(path, pack(tensors, about))
+
+
+def pack(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The content of such a file."""
     content = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(content, {"about": json.dumps(about)}))
+    return safetensors.torch.save(content, {"about": json.dumps(about)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -80,9 +89,9 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """A checkpoint's `about` has what is `asked` for now, or it is another run's."""
     for name, value in asked.items():
-        if about[name] != value:
+        if about.get(name) != value:
             raise ValueError(
-                f"{path} belongs to another run: its {name} is {about[name]}, but now {value} is asked for; "
+                f"{path} belongs to another run: its {name} is {about.get(name)}, but now {value} is asked for; "
                 "choose another folder, or delete this one to start again"
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import itertools
 import sys
 from pathlib import Path
@@ -109,9 +110,27 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a folder that is not ours
+        print(f"error: {_said(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("stopped; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
+
+
+HELP = {
+    errno.ENOSPC: "make room there, or set SIB_OUTPUT (results) and SIB_CACHE (images) to folders on a larger disk",
+    errno.EACCES: "set SIB_OUTPUT (results) and SIB_CACHE (images) to folders of yours, or ask their owner",
+}
+HELP |= {errno.EDQUOT: HELP[errno.ENOSPC], errno.EFBIG: HELP[errno.ENOSPC]}
+HELP |= {errno.EROFS: HELP[errno.EACCES], errno.EPERM: HELP[errno.EACCES]}
+
+
+def _said(error: OSError) -> str:
+    """What the operating system said, on one line, and what to do about it."""
+    where = f"{error.filename}: " if error.filename else ""
+    advice = f"; {HELP[error.errno]}" if error.errno in HELP else ""
+    return " ".join(f"{where}{error.strerror or error}{advice}".split())
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -4,7 +4,8 @@
     torchrun --nproc_per_node 4 -m sibcore.vision.pretrain --backbone wrn-28-10 --folder runs/wrn
 
 Everything random in epoch e is drawn from generators seeded by (seed, e) and the learning rate is a function of the
-step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on ends in the same numbers.
+step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on, with as many threads as it
+began with, ends in the same numbers.
 
     <folder>/checkpoint.safetensors    the state after the last finished epoch
     <folder>/backbone.safetensors      f after the epoch with the best validation accuracy
@@ -25,9 +26,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore import datasets
+from sibcore import __version__, datasets
 from sibcore.datasets.base import ImageSet
-from sibcore.device import pick_device
+from sibcore.device import pick_device, threads
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.files import momenta_of, resume, weights_of, write_tensors
@@ -125,13 +126,14 @@ def pretrain(
     optimizer = torch.optim.SGD(
         model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    about = resume(folder / CHECKPOINT, model, optimizer, describe(data, recipe), same=("recipe", "data"))
+    about = resume(folder / CHECKPOINT, model, optimizer, describe(data, recipe), same=("recipe", "data", "code"))
     trained = parallel.distributed(model)
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
-        row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
-        size = recipe.size(about["epoch"], images.shape[1])
-        row["val"] = validation(model.f, size)
+        with threads(about["threads"]):
+            row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
+            size = recipe.size(about["epoch"], images.shape[1])
+            row["val"] = validation(model.f, size)
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
@@ -246,6 +248,8 @@ def describe(data: ImageSet, recipe: Recipe) -> dict[str, Any]:
         "image_size": data.images.shape[1],
         "recipe": dataclasses.asdict(recipe),
         "data": {data.name: data.sha256},
+        "code": __version__,
+        "threads": torch.get_num_threads(),
         "epoch": 0,
         "history": [],
         "seconds": 0.0,

@@ -30,6 +30,7 @@ from safetensors.numpy import load as parse_arrays
 from safetensors.numpy import save as serialize_arrays
 from torch import Tensor
 
+from sibcore import __version__
 from sibcore.files import read_tensors, sha256, write_atomically
 from sibrepro import paths
 from sibrepro.facts import provenance
@@ -37,6 +38,7 @@ from sibrepro.facts.ids import as_dict
 from sibrepro.facts.record import Record
 
 DONE = "done"
+PROVENANCE = "provenance.json"
 ARRAYS = "arrays.safetensors"
 SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|published)\b"  # how a run is named on stderr
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
@@ -64,17 +66,21 @@ def compute(
     data: Mapping[str, str],
     long: bool,
     spent: float,
+    state: str,
 ) -> Record:
     """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
     folder = folder_of(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         reason = why_not(folder, version, data)
         if reason:
             say(f"{name}: computing ({reason})")
-            folder.mkdir(exist_ok=True)
-            function = functools.partial(function, folder=folder) if long else function
-            _compute(folder, params, function, {"version": version, "data": dict(data)}, spent)
+            made_of = {"version": version, "data": dict(data), "code": __version__}
+            _clear(folder, made_of)
+            if long:
+                write_atomically(folder / PROVENANCE, _to_json(made_of))  # what its checkpoints are of
+                function = functools.partial(function, folder=folder)
+            _compute(folder, params, function, made_of, spent, state)
         return read(folder)
 
 
@@ -83,7 +89,7 @@ def read(folder: Path) -> Record:
     problem = _damage(folder)
     if problem:
         raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
-    made = _read_json(folder / "provenance.json")
+    made = _read_json(folder / PROVENANCE)
     return Record(
         id=folder.name,
         version=made.pop("version", 0),
@@ -102,7 +108,7 @@ def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
         return problem
     if os.environ.get("SIB_FORCE") and folder not in _computed_here:
         return "forced"
-    made = _read_json(folder / "provenance.json")
+    made = _read_json(folder / PROVENANCE)
     if made.get("data") != dict(data):
         return "its data changed"
     return None if made.get("version") == version else "it is of another version of the experiment"
@@ -112,29 +118,49 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _compute(folder: Path, params: Any, function: Callable, made_of: dict[str, Any], spent: float) -> None:
-    finished = (folder / DONE).exists()
+def _clear(folder: Path, made_of: dict[str, Any]) -> None:
+    """A finished run starts anew; a stopped one goes on from its checkpoints, if they are of this code and data."""
+    folder.mkdir(exist_ok=True)
+    anew = (folder / DONE).exists() or _begun_otherwise(folder, made_of)
     (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
     for file in folder.iterdir():
-        if finished or file.suffix == ".tmp":  # a finished run starts anew, a stopped one goes on from its checkpoints
+        if (anew or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
             file.unlink()
+
+
+def _begun_otherwise(folder: Path, made_of: dict[str, Any]) -> bool:
+    """Whether a stopped run says that it was begun by another version, or of other data."""
+    try:
+        begun = dict(_read_json(folder / PROVENANCE))
+    except (OSError, ValueError, TypeError):
+        return False
+    return {name: begun.get(name) for name in made_of} != made_of
+
+
+def _compute(folder: Path, params: Any, function: Callable, made_of: dict[str, Any], spent: float, state: str) -> None:
     started = time.perf_counter()
     try:
         metrics, arrays = function(params)
         seconds = spent + time.perf_counter() - started
         contents = {
             "params.json": _to_json(as_dict(params)),
-            "provenance.json": _to_json(provenance.collect(as_dict(params), seconds) | made_of),
+            PROVENANCE: _to_json(provenance.collect(as_dict(params), seconds) | made_of),
             "metrics.json": _to_json(dict(metrics)),
             ARRAYS: serialize_arrays({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
         }
     except BaseException:
-        with contextlib.suppress(OSError):
-            folder.rmdir()  # works only if empty: nothing came of it, so nothing stays
+        if not {file.name for file in folder.iterdir()} - {PROVENANCE}:  # nothing came of it, so nothing stays
+            with contextlib.suppress(OSError):
+                (folder / PROVENANCE).unlink(missing_ok=True)
+                folder.rmdir()
         raise
     for name, content in contents.items():
         write_atomically(folder / name, content)
-    write_atomically(folder / DONE, _to_json(_hashes(folder)))
+    hashes = _hashes(folder)
+    hashes.pop(state, None)
+    write_atomically(folder / DONE, _to_json(hashes))
+    if state:
+        (folder / state).unlink(missing_ok=True)  # only now: until then a stopped run needs it
     _computed_here.add(folder)
 
 
@@ -172,7 +198,7 @@ class _Folder:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold the lock on `folder`. The operating system frees it when its holder dies, however it dies."""
     lock = FileLock(folder.with_name(folder.name + ".lock"))
     try:

@@ -10,7 +10,7 @@ import safetensors.numpy
 import safetensors.torch
 
 from sibcore.files import write_atomically
-from sibrepro.facts import published
+from sibrepro.facts import checksums, published
 from sibrepro.facts.experiment import Experiment
 from sibrepro.facts.record import Record
 
@@ -25,7 +25,7 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
     ordered = [everything[name] for name in sorted(everything)]
     arrays = {f"{record.id}/{name}": array for record in ordered for name, array in record.arrays.items()}
     for record in new.values() if experiment.network else ():
-        write_atomically(published.checkpoints_file(record.id), record.files.path(experiment.network).read_bytes())
+        checksums.write(published.checkpoints_file(record.id), record.files.path(experiment.network).read_bytes())
     if experiment.checkpoints:
         _write_checkpoints(experiment, ordered)
     write_atomically(published.arrays_file(experiment.name), safetensors.numpy.save(arrays))
@@ -48,4 +48,4 @@ def _write_checkpoints(experiment: Experiment, records: Iterable[Record]) -> Non
             about[f"{record.id}/{name}"] = {"about": known, "sha256": record.files.checkpoint_hash(name)}
             tensors |= {f"{record.id}/{name}/{key}": tensor for key, tensor in weights.items()}
     content = safetensors.torch.save(tensors, {"about": json.dumps(about)})  # one entry: several have no fixed order
-    write_atomically(published.checkpoints_file(experiment.name), content)
+    checksums.write(published.checkpoints_file(experiment.name), content)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sibcore.files import read_tensors, write_tensors
+from sibcore.files import pack, read_tensors
 from sibcore.sib import unit
 from sibcore.vision.rotations import Rotations
-from sibrepro.facts import provenance
+from sibrepro.facts import checksums, provenance
 from sibrepro.few_shot import shipped
 
 DIM = 256  # 10.2 MB
@@ -41,7 +41,7 @@ def make(bank: Rotations, dataset: str, backbone: str, size: int, dim: int = DIM
         "provenance": provenance.collect({}, 0),
     }
     path = shipped.file(dataset, backbone)
-    write_tensors(path, tensors, origin)
+    checksums.write(path, pack(tensors, origin))
     return path
 
 
