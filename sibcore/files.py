@@ -39,6 +39,14 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def parse_json(text: str | bytes) -> Any:
+    """As `json.loads`; brackets by the thousand are a ValueError like whatever else is wrong."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def sha256(path: Path) -> str:
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _sha256(file)
@@ -67,7 +75,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
-            return tensors, json.loads(file.metadata()["about"])
+            return tensors, parse_json(file.metadata()["about"])
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it and run what made it again") from error
 
@@ -83,7 +91,21 @@ def momenta_of(model: nn.Module, optimizer: torch.optim.SGD) -> dict[str, Tensor
 
 
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    """Put in what `weights_of` took out."""
+    load_weights(model, {name: tensors.get(f"model.{name}") for name in model.state_dict()})
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor | None]) -> None:
+    """As `load_state_dict`; weights of another model, or of none, are a ValueError."""
+    missing = [name for name, tensor in model.state_dict().items() if _shape(weights.get(name)) != _shape(tensor)]
+    unknown = sorted(weights.keys() - model.state_dict().keys())
+    if missing or unknown:
+        raise ValueError(f"these are not the weights of this model: {', '.join([*missing, *unknown][:3])} do not fit")
+    model.load_state_dict(weights)
+
+
+def _shape(tensor: Tensor | None) -> tuple[torch.dtype, torch.Size] | None:
+    return None if tensor is None else (tensor.dtype, tensor.shape)
 
 
 def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

@@ -294,8 +294,11 @@ def seconds(history: History) -> float:
 def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     """The model in a checkpoint file (`best` or `last`) and what the file says of its making."""
     tensors, about = read_tensors(path)
-    model = SIB(**about["model"])
-    put_weights(model, tensors)
+    try:
+        model = SIB(**about["model"])
+        put_weights(model, tensors)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} holds no trained SIB ({error}): delete it and train it again") from error
     return model, about
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import signal
 import sys
 from collections.abc import Callable
@@ -32,20 +31,15 @@ def killed_at_write(number: int, work: Callable[[], object]) -> bool:
 
 
 def killed_after(seconds: float, work: Callable[[], object]) -> bool:
-    """Do `work` in a process that dies after so many seconds, wherever it is then; whether it was still at it."""
-
-    def until_then() -> None:
-        # the kernel kills: Python handles no signal between two of its instructions here, nor a lock
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        work()
-
-    return _in_a_process(until_then) == -signal.SIGALRM
+    """Do `work` in a process that is killed after so many seconds, wherever it is then; whether it was still at it."""
+    return _in_a_process(work, seconds) == KILLED
 
 
-def _in_a_process(work: Callable[[], object]) -> int:
+def _in_a_process(work: Callable[[], object], seconds: float | None = None) -> int:
     process = FORK.Process(target=_quietly, args=(work,))
     process.start()
+    process.join(seconds)
+    process.kill()
     process.join()
     if process.exitcode > 0:
         raise AssertionError("the work failed before it was killed")
@@ -54,5 +48,4 @@ def _in_a_process(work: Callable[[], object]) -> int:
 
 def _quietly(work: Callable[[], object]) -> None:
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115, for the rest of the process
-    random.seed()
     work()

@@ -31,7 +31,7 @@ from safetensors.numpy import save as serialize_arrays
 from torch import Tensor
 
 from sibcore import __version__
-from sibcore.files import read_tensors, sha256, write_atomically
+from sibcore.files import parse_json, read_tensors, sha256, write_atomically
 from sibrepro import paths
 from sibrepro.facts import provenance
 from sibrepro.facts.ids import as_dict
@@ -220,4 +220,4 @@ def _to_json(value: Any) -> bytes:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return parse_json(path.read_text(encoding="utf-8"))

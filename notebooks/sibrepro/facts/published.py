@@ -22,6 +22,7 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor
 
+from sibcore.files import parse_json
 from sibrepro import paths
 from sibrepro.facts.checksums import checked
 from sibrepro.facts.record import Record
@@ -73,7 +74,7 @@ def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
     records = {}
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            line = json.loads(text)
+            line = parse_json(text)
             records[line["id"]] = _record(experiment, line, arrays.get(line["id"], {}))
         except (ValueError, KeyError, TypeError) as error:
             where = f"{paths.relative(file)}, line {number}"
@@ -106,7 +107,7 @@ def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
 def _checkpoints(file: Path, _: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
     """The opened file, and what it says of each of its checkpoints."""
     opened = safetensors.safe_open(checked(file), "pt")
-    return opened, json.loads(opened.metadata()["about"])
+    return opened, parse_json(opened.metadata()["about"])
 
 
 class _Published:

@@ -24,7 +24,7 @@ from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate
-from sibcore.files import put_weights, sha256, write_atomically
+from sibcore.files import parse_json, put_weights, sha256, write_atomically
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
 from sibcore.vision.features import Features, feature_bank
@@ -274,7 +274,7 @@ def _stopped(todo: Mapping[FewShot, Source]) -> Iterator[tuple[Block, Source]]:
     """Blocks that were begun, with some of what is to do; what is left of them alone would be another block."""
     for file in sorted((cache_folder() / "stacks").glob(f"*/{BLOCK}")):
         try:
-            block = [[FewShot(**p) for p in stream] for stream in json.loads(file.read_bytes())]
+            block = [[FewShot(**p) for p in stream] for stream in parse_json(file.read_bytes())]
         except (OSError, ValueError, TypeError):  # gone meanwhile, or damaged
             continue
         origin = next((todo[p] for stream in block for p in stream if p in todo), None)
