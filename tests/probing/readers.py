@@ -252,10 +252,6 @@ class _Harm(HTMLParser):
         for name, value in attributes:
             link = "javascript:" in (value or "") and name in ("href", "src")
             runs = link or name.startswith("on") or name == "srcdoc"
-                name.startswith("on")
-                or name == "srcdoc"
-                or ("javascript:" in (value or "") and name in ("href", "src"))
-            )
             self.found += [name] if runs else []
 
 

@@ -1,4 +1,4 @@
-"""The standing probe in a few seconds: kills, damaged files, a full disk, another user, strays (python tests/probe.py)."""
+"""The standing probe, for some seconds: kills, damaged files, a full disk, another user, strays (tests/probe.py)."""
 
 from __future__ import annotations
 
