@@ -74,7 +74,8 @@ def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(exp
 
 
 def test_publishing_a_newer_run_in_the_place_of_an_older_can_be_killed_at_any_write(experiment, tmp_path, monkeypatch):
-    older, newer = experiment, dataclasses.replace(experiment, version=2)
+    older = dataclasses.replace(experiment, name="replaced")
+    newer = dataclasses.replace(older, version=2)
     made = {e.version: local.read(local.folder_of(e.run(Settings(2), compute, long=True).id)) for e in (older, newer)}
     made = {version: dataclasses.replace(r, arrays={"curve": np.arange(version)}) for version, r in made.items()}
     number = 0
@@ -84,7 +85,7 @@ def test_publishing_a_newer_run_in_the_place_of_an_older_can_be_killed_at_any_wr
         facts.add(older, [made[1]])
         if not killed_at_write(number, lambda: facts.add(newer, [made[2]])):
             break
-        assert len(published.find("made_up")) <= 1, "what is there can be read"
+        assert len(published.find("replaced")) <= 1, "what is there can be read"
         facts.add(newer, [made[2]])
         np.testing.assert_array_equal(newer.published(Settings(2)).arrays["curve"], np.arange(2))
         assert newer.published(Settings(2)).version == 2
