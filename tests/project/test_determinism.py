@@ -133,3 +133,15 @@ def test_threads_move_features_and_a_short_training_by_rounding_alone(tmp_path):
     (weights, features), (others, other_features) = found
     assert moved(features, other_features) < 1e-5
     assert moved(weights, others) < 1e-4
+
+
+def test_in_double_precision_threads_move_nothing():
+    features, labels = bank()
+    found = []
+    for count in (1, 2):
+        with threads(count):
+            model = SIB(5, DIM, 3, 1e-3).double()
+            sampler, schedule = EpisodeSampler(labels, 5, 1, 10, seed=0), Schedule(steps=4, every=2, lr=0.01)
+            train(model, features.double(), sampler, schedule, report=lambda line: None)
+            found.append(model.state_dict())
+    assert moved(*found) < 1e-12

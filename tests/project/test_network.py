@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-# Every connection and every name that is looked up is an event of Python's own audit. Kernels talk through zmq, which has
-# none: over files (see `execute`), so that there is nothing to connect to.
+# Every connection and every name that is looked up is an event of the audit of Python itself. Kernels talk through zmq,
+# which has none: over files (see `execute`), so that there is nothing to connect to.
 WATCH = """
 import ipaddress, sys
 
