@@ -261,7 +261,7 @@ def _train_and_record(block: Block, origin: Source, folder: Path) -> None:
                 p: FewShot, folder: Path, trained: Path = trained, history: list[dict[str, Any]] = history
             ) -> Numbers:
                 for file in CHECKPOINTS.values():
-                    shutil.copy(trained / file, folder / file)
+                    write_atomically(folder / file, (trained / file).read_bytes())
                 metrics, arrays = results(p, folder, banks, history)
                 return metrics | {"trained_together": count}, arrays
 

@@ -15,14 +15,14 @@ from sibcore import train
 from sibcore.datasets.base import cache_folder
 from sibcore.vision import pretrain
 from sibcore.vision.backbones import load_network
-from sibrepro.few_shot.experiment import pretrained, together
+from sibrepro.few_shot.experiment import few_shot, pretrained, together
 from sibrepro.few_shot.settings import FewShot
 
 SMALL = FewShot(dataset="noise", queries=5, steps=4, batch=2, val_episodes=5, test_episodes=5)
 PAIR = [dataclasses.replace(SMALL, K=K) for K in (0, 1)]
-# The writes of a block of two: its list; `best` and `last` of both; then of each run what it is made of, its
-# parameters, provenance, metrics and arrays, and `done`.
-LIST, TRAINED, FIRST_DONE, LAST_DONE = 1, 5, 11, 17
+# The writes of a block of two: its list; `best` and `last` of both; then of each run what it is made of, its copies of
+# these two, its parameters, provenance, metrics and arrays, and `done`.
+LIST, TRAINED, FIRST_DONE, LAST_DONE = 1, 5, 13, 21
 
 
 @pytest.fixture
@@ -54,6 +54,11 @@ def test_a_stopped_block_of_other_features_is_left_alone(world):
     assert killed_at_write(FIRST_DONE + 1, lambda: together(PAIR, *world))
     assert "trained_together" not in together(PAIR[1:], few_shot_set(images=13), world[1])[0].metrics
     assert list((cache_folder() / "stacks").glob("*/block.json"))
+
+
+def test_a_run_killed_while_it_takes_over_its_training_can_be_computed_alone(world):
+    assert killed_at_write(TRAINED + 3, lambda: together(PAIR, *world))
+    assert few_shot(PAIR[0], *world).metrics.keys() >= {"best/1shot", "last/1shot"}
 
 
 def test_the_time_of_a_training_that_was_finished_before_the_kill_is_kept(world, monkeypatch):
