@@ -97,15 +97,12 @@ def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor | None]) -> None:
     """As `load_state_dict`; weights of another model, or of none, are a ValueError."""
-    missing = [name for name, tensor in model.state_dict().items() if _shape(weights.get(name)) != _shape(tensor)]
-    unknown = sorted(weights.keys() - model.state_dict().keys())
-    if missing or unknown:
-        raise ValueError(f"these are not the weights of this model: {', '.join([*missing, *unknown][:3])} do not fit")
+    wanted = model.state_dict()
+    wrong = [name for name in wanted if getattr(weights.get(name), "shape", None) != wanted[name].shape]
+    wrong += sorted(weights.keys() - wanted.keys())
+    if wrong:
+        raise ValueError(f"these are not the weights of this model: {', '.join(wrong[:3])} do not fit")
     model.load_state_dict(weights)
-
-
-def _shape(tensor: Tensor | None) -> tuple[torch.dtype, torch.Size] | None:
-    return None if tensor is None else (tensor.dtype, tensor.shape)
 
 
 def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
