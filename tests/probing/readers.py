@@ -10,6 +10,7 @@ import io
 import json
 import multiprocessing
 import random
+import re
 import resource
 import time
 import traceback
@@ -250,8 +251,8 @@ class _Harm(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.found += [tag] if tag in ("script", "iframe", "object", "embed", "form", "base", "meta") else []
         for name, value in attributes:
-            link = "javascript:" in (value or "") and name in ("href", "src")
-            runs = link or name.startswith("on") or name == "srcdoc"
+            link = re.sub(r"[\x00-\x20]", "", value or "").lower()  # as browsers read it
+            runs = link.startswith("javascript:") or name.startswith("on") or name == "srcdoc"
             self.found += [name] if runs else []
 
 
