@@ -18,7 +18,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -208,7 +208,7 @@ def _texts(world: World, where: Path) -> dict[str, Reader]:
 
     def read_csv() -> None:
         files = archive.Files(tables)
-        for _, name in mini_imagenet._table(files, mini_imagenet.PurePosixPath(), "train"):
+        for _, name in mini_imagenet._table(files, PurePosixPath(), "train"):
             _ = name in files
 
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
 
 import pytest
 import tiny_notebooks
@@ -80,7 +81,7 @@ def test_a_file_without_a_name_in_a_zip_is_passed_over(tmp_path):
 def test_a_table_of_pictures_that_is_none_is_named(tmp_path, content):
     (tmp_path / "train.csv").write_text(content, newline="")
     with pytest.raises(ValueError, match=r"train\.csv"):
-        list(mini_imagenet._table(Files(tmp_path), mini_imagenet.PurePosixPath(), "train"))
+        list(mini_imagenet._table(Files(tmp_path), PurePosixPath(), "train"))
 
 
 @pytest.mark.parametrize(
