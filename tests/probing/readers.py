@@ -22,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import psutil
 import tiny_notebooks
 import torch
 from PIL import Image
@@ -49,7 +50,7 @@ from sibrepro.site.sources import read_table
 
 FORK = multiprocessing.get_context("fork")
 SECONDS, PATIENCE = 3, 20  # of a process that reads one input after another; of one input
-MEMORY = 6 << 30
+MEMORY = 2 << 30  # more than before
 HTML = b"""<h2 id="a">A</h2><p onclick="x()">text <a href="javascript:x()">link</a><img src="a.png" alt="b"></p>
 <script>x()</script><svg onload="x()"><math><mi>x</mi></math></svg><table><tr><td>1</td></tr></table>"""
 
@@ -102,7 +103,8 @@ def _feed(reader: Reader, seed: str) -> tuple[int, list[str]]:
 
 def _inputs(reader: Reader, seed: str, tried: Any, pipe: Any) -> None:
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    most = psutil.Process().memory_info().vms + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     expected, broke, end = {}, [], time.monotonic() + SECONDS
     for content in reader.valid if reader.exact else ():
         reader.path.write_bytes(content)
