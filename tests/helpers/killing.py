@@ -6,7 +6,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
+
+from tqdm import tqdm
 
 FORK = multiprocessing.get_context("fork")
 KILLED = -signal.SIGKILL
@@ -48,4 +51,5 @@ def _in_a_process(work: Callable[[], object], seconds: float | None = None) -> i
 
 def _quietly(work: Callable[[], object]) -> None:
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115, for the rest of the process
+    tqdm.set_lock(threading.RLock())  # its own would be shared with who waits, and nobody frees it after a kill
     work()

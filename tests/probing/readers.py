@@ -10,6 +10,7 @@ import io
 import json
 import multiprocessing
 import random
+import re
 import resource
 import time
 import traceback
@@ -17,10 +18,11 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import psutil
 import tiny_notebooks
 import torch
 from PIL import Image
@@ -48,7 +50,7 @@ from sibrepro.site.site import read_table
 
 FORK = multiprocessing.get_context("fork")
 SECONDS, PATIENCE = 3, 20  # of a process that reads one input after another; of one input
-MEMORY = 6 << 30
+MEMORY = 2 << 30  # more than before
 HTML = b"""<h2 id="a">A</h2><p onclick="x()">text <a href="javascript:x()">link</a><img src="a.png" alt="b"></p>
 <script>x()</script><svg onload="x()"><math><mi>x</mi></math></svg><table><tr><td>1</td></tr></table>"""
 
@@ -101,7 +103,8 @@ def _feed(reader: Reader, seed: str) -> tuple[int, list[str]]:
 
 def _inputs(reader: Reader, seed: str, tried: Any, pipe: Any) -> None:
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    most = psutil.Process().memory_info().vms + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     expected, broke, end = {}, [], time.monotonic() + SECONDS
     for content in reader.valid if reader.exact else ():
         reader.path.write_bytes(content)
@@ -207,7 +210,7 @@ def _texts(world: World, where: Path) -> dict[str, Reader]:
 
     def read_csv() -> None:
         files = archive.Files(tables)
-        for _, name in mini_imagenet._table(files, mini_imagenet.PurePosixPath(), "train"):
+        for _, name in mini_imagenet._table(files, PurePosixPath(), "train"):
             _ = name in files
 
     return {
@@ -250,8 +253,8 @@ class _Harm(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.found += [tag] if tag in ("script", "iframe", "object", "embed", "form", "base", "meta") else []
         for name, value in attributes:
-            link = "javascript:" in (value or "") and name in ("href", "src")
-            runs = link or name.startswith("on") or name == "srcdoc"
+            link = re.sub(r"[\x00-\x20]", "", value or "").lower()  # as browsers read it
+            runs = link.startswith("javascript:") or name.startswith("on") or name == "srcdoc"
             self.found += [name] if runs else []
 
 

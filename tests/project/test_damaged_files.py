@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
 
 import pytest
 import tiny_notebooks
 import torch
-from tiny_images import untrained_network
+from tiny_images import untrained_network, write_zip
 
 from sibcore import train
 from sibcore.datasets import cache, mini_imagenet
@@ -68,13 +69,19 @@ def test_what_is_no_network_is_named(tmp_path):
             load_network(path)
 
 
+def test_a_file_without_a_name_in_a_zip_is_passed_over(tmp_path):
+    packed = write_zip(tmp_path / "a.zip", {"x": b"1", "cat/1.png": b"2"})
+    packed.write_bytes(packed.read_bytes().replace(b"x", b"\0"))  # names end at a zero
+    assert Files(packed).names == ["cat/1.png"]
+
+
 @pytest.mark.parametrize(
     "content", ["filename,label\na.jpg,n01532829\rb,c\n", "filename,label\n" + "x" * 200_000, "\r,\r"]
 )
 def test_a_table_of_pictures_that_is_none_is_named(tmp_path, content):
     (tmp_path / "train.csv").write_text(content, newline="")
     with pytest.raises(ValueError, match=r"train\.csv"):
-        list(mini_imagenet._table(Files(tmp_path), mini_imagenet.PurePosixPath(), "train"))
+        list(mini_imagenet._table(Files(tmp_path), PurePosixPath(), "train"))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,19 @@ def test_a_grid_that_is_none_is_named(tmp_path, name, content):
 
 
 @pytest.mark.parametrize(
-    "change", [{"metadata": 1}, {"cells": [1]}, {"nbformat": True}, {"cells": [{"cell_type": "code", "source": "a ="}]}]
+    "change",
+    [
+        {"metadata": 1},
+        {"cells": [1]},
+        {"nbformat": True},
+        {"cells": [{"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "a ="}]},
+        {
+            "cells": [
+                {"cell_type": "code", "metadata": {"tags": ["parameters"]}, "source": "a = 1"},
+                {"cell_type": "raw"},
+            ]
+        },
+    ],
 )
 def test_a_notebook_that_is_none_is_named(tmp_path, change):
     path = tiny_notebooks.write(tmp_path)
