@@ -17,7 +17,7 @@ import tiny_notebooks
 import torch
 from killing import killed_after, killed_at_write
 from probing.table import Table
-from probing.world import Settings, World
+from probing.world import Settings, World, environment
 
 from sibcore import datasets, train
 from sibcore.files import read_tensors, write_tensors
@@ -134,7 +134,8 @@ def publish(world: World) -> object:
     for version in (1, 2):
         newer = dataclasses.replace(experiment, version=version)
         for n in (1, 2)[version - 1 :]:
-            made = local.read(local.folder_of(newer.run(Settings(n), compute, long=True).id))
+            with environment(SIB_RECOMPUTE="1"):  # computed here, also what an earlier attempt has published
+                made = local.read(local.folder_of(newer.run(Settings(n), compute, long=True).id))
             facts.add(newer, [dataclasses.replace(made, provenance={}, arrays={"curve": np.arange(n + version)})])
     record = newer.published(Settings(2))
     return [record, record.files.checkpoint("best"), newer.published(Settings(1))]
