@@ -14,6 +14,7 @@ The file is `splits.yaml` or `splits.json` at the top of the folder, or the argu
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
 import reprlib
 import warnings
@@ -49,7 +50,8 @@ def load(source: Path | None = None, cache: Path | None = None, splits: Path | N
     labels = [label for label, names in enumerate(pictures.values()) for _ in names]
     index = Index(labels, classes=list(pictures), splits=classes)
     every = [name for names in pictures.values() for name in names]
-    return decoded(NAME, files, every, size, index, cache, size, classes)
+    data = decoded(NAME, files, every, size, index, cache, size, classes)
+    return dataclasses.replace(data, name=f"{NAME}-{data.sha256[:12]}")  # runs of other pictures have other ids
 
 
 class _Plain(yaml.BaseLoader):

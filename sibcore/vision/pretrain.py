@@ -75,6 +75,11 @@ class Recipe(Settings):
         """Pixels of the images in an epoch, of images of `full` pixels."""
         return min(self.small, full) if self.small and epoch < self.small_epochs else full
 
+    def epochs_left(self, epoch: int, full: int) -> float:
+        """How many times the work of this epoch is left, with it: work goes as the number of pixels."""
+        pixels = [self.size(e, full) ** 2 for e in range(epoch, self.epochs)]
+        return sum(pixels) / pixels[0]
+
 
 class CosineHead(nn.Module):
     """Logits scale * cos(f, w_j) with a learned scale: features [B, d] -> [B, classes].
@@ -126,11 +131,12 @@ def pretrain(
     fresh |= {"data": {data.name: data.sha256}, "code": __version__, "threads": torch.get_num_threads()}
     fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
-    trained = parallel.distributed(model)
+    trained, first = parallel.distributed(model), about["epoch"]
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
+        estimate = report if about["epoch"] == first and parallel.rank() == 0 else None
         with threads(about["threads"]):
-            row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"])
+            row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"], estimate)
             row["val"] = validation(model.f, recipe.size(about["epoch"], images.shape[1]))
         seconds = time.perf_counter() - started
         about["epoch"] += 1
@@ -177,9 +183,18 @@ def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
 
 
 def train_epoch(
-    model: nn.Module, optimizer: torch.optim.SGD, images: Tensor, labels: Tensor, recipe: Recipe, epoch: int
+    model: nn.Module,
+    optimizer: torch.optim.SGD,
+    images: Tensor,
+    labels: Tensor,
+    recipe: Recipe,
+    epoch: int,
+    estimate: Callable[[str], None] | None = None,
 ) -> dict[str, float]:
-    """One pass over the training images in whole batches; returns mean loss and accuracy."""
+    """One pass over the training images in whole batches; returns mean loss and accuracy.
+
+    `estimate` is told after a few batches how long this epoch and all that follow will take.
+    """
     device = images.device
     steps = len(images) // recipe.batch
     seed = combine(recipe.seed, epoch)
@@ -191,7 +206,11 @@ def train_epoch(
     mine = parallel.share(recipe.batch)
     total = torch.zeros(2, device=device)
     model.train()
+    began = time.perf_counter()
     for step in range(steps):
+        if estimate and step == 4:
+            left = (time.perf_counter() - began) / 4 * steps * recipe.epochs_left(epoch, images.shape[1])
+            estimate(f"{recipe.epochs - epoch} epochs of {len(images):,} images: about {left / 60:.0f} min")
         rows = order[step * recipe.batch :][: recipe.batch][mine]
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
         optimizer.param_groups[0]["lr"] = one_cycle(epoch * steps + step, recipe.epochs * steps, recipe)
@@ -221,16 +240,23 @@ def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
 
 
 class Validation:
-    """Accuracy of the nearest class mean (cosine) on a fixed set of 5-way 1-shot tasks of validation classes."""
+    """Accuracy of the nearest class mean (cosine) on a fixed set of 1-shot tasks of validation classes.
+
+    Tasks have 5 ways and 15 queries of each, or as many as the validation classes allow.
+    """
 
     def __init__(self, data: ImageSet, recipe: Recipe, device: torch.device) -> None:
         images, labels = split_tensors(data, "val")
-        sampler = EpisodeSampler(labels, ways=5, shots=1, queries=15, seed=recipe.seed, class_names=data.splits["val"])
+        names = data.splits["val"]
+        if len(names) < 2:
+            raise ValueError(f"the split val of {data.name} has {len(names)} class: there must be 2 to tell apart")
+        self.ways, queries = min(5, len(names)), max(1, min(15, int(labels.bincount().min()) - 1))
+        sampler = EpisodeSampler(labels, self.ways, 1, queries, recipe.seed, class_names=names)
         self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module, size: int) -> float:
         features = extract(f, self.images, lambda images: resize(as_float(images), size))
-        nearest_mean = SIB(ways=5, dim=features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
+        nearest_mean = SIB(self.ways, features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
         return evaluate(nearest_mean, features, self.tasks).mean
 
 

@@ -104,7 +104,7 @@ def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = No
     metrics: accuracies in percent, such as "best/1shot", each with a "..._ci95"; the best "validation"
     arrays: such as "best/1shot", queries answered rightly in each test task; the history of the training
     """
-    origin = source(p, data, network)
+    p, origin = _of(p, data), source(p, data, network)
 
     def compute(p: FewShot, folder: Path) -> Numbers:
         banks = origin.load()
@@ -115,6 +115,7 @@ def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = No
 
 def together(settings: Sequence[FewShot], data: ImageSet | None = None, network: Path | None = None) -> list[Record]:
     """The run of each experiment, in their order; what is not done yet is trained now, together where possible."""
+    settings = [_of(p, data) for p in settings]
     origins = {p: source(p, data, network) for p in settings}
 
     def todo() -> dict[FewShot, Source]:
@@ -126,6 +127,11 @@ def together(settings: Sequence[FewShot], data: ImageSet | None = None, network:
         if sum(map(len, block)) > 1:
             _train_block(block, origins[block[0][0]])
     return [few_shot(p, data, network) for p in settings]
+
+
+def _of(p: FewShot, data: ImageSet | None) -> FewShot:
+    """The experiment on these images: those of your own have a name made of their content."""
+    return dataclasses.replace(p, dataset=data.name) if data else p
 
 
 def trained_sib(record: Record, checkpoint: str = "best") -> SIB:

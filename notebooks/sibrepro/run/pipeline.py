@@ -113,7 +113,7 @@ def main(options: argparse.Namespace) -> int:
 
 def report(options: argparse.Namespace) -> int:
     """`sib report`."""
-    print(f"report: {site.build(options.out, executed())}")
+    print(f"report: {site.build(options.out, executed(), reference=True)}")
     return 0
 
 

@@ -22,6 +22,7 @@ from sibrepro import claims, paths, tables
 from sibrepro.facts import Record, compare, provenance, published
 from sibrepro.facts.experiment import STALE, is_stale, recomputed
 from sibrepro.facts.record import experiment_of
+from sibrepro.site import api
 from sibrepro.site.maths import markdown, phrase
 from sibrepro.site.notebook_pages import ASSETS, Notebook, Page, readable, render
 
@@ -36,21 +37,26 @@ WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
 INDEX = "index.html"
 
 
-def build(out: Path | None = None, executed: Mapping[str, tuple[Path, str]] | None = None) -> Path:
+def build(
+    out: Path | None = None, executed: Mapping[str, tuple[Path, str]] | None = None, reference: bool = False
+) -> Path:
     """Write the report into the folder `out` (default `results/local/report`), replacing an older one; its front page.
 
-    `executed` has notebooks as executed here, by name, and says how; the others are shown as they come.
+    `executed` has notebooks as executed here, by name, and says how; the others are shown as they come. With
+    `reference` there are pages of sibcore's modules, too, which take some seconds.
     """
     out = Path(out) if out else paths.local() / "report"
     if out.exists() and any(out.iterdir()) and not (out / INDEX).is_file():
         raise ValueError(f"{out} is no report and not empty: a report would replace it; name another folder")
     with _replacing(out) as folder:
-        _Site(folder, executed or {}).write()
+        _Site(folder, executed or {}, reference).write()
+        if reference:
+            api.write(folder / "api")
     return out / INDEX
 
 
 class _Site:
-    def __init__(self, folder: Path, executed: Mapping[str, tuple[Path, str]]) -> None:
+    def __init__(self, folder: Path, executed: Mapping[str, tuple[Path, str]], reference: bool) -> None:
         self.folder = folder
         files = {file.stem: file for file in sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))}
         as_it_comes = "as it comes with the project"
@@ -68,7 +74,7 @@ class _Site:
         self.menu = [(INDEX, "Overview")]
         self.menu += [(notebook.page, f"{notebook.number} {notebook.title}") for notebook in self.notebooks]
         self.menu += [(f"table_{name}.html", TITLES.get(name, name)) for name in self.tables]
-        self.menu += [("runs.html", "Runs")]
+        self.menu += [("runs.html", "Runs"), *([("api/index.html", "API")] if reference else [])]
 
     def write(self) -> None:
         self.write_assets()

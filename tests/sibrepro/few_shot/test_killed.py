@@ -77,7 +77,7 @@ def test_a_finished_pretraining_killed_while_its_run_is_written_is_not_trained_a
     epochs, train_epoch = [], pretrain.train_epoch
 
     def counted(*arguments):
-        epochs.append(arguments[-1])
+        epochs.append(arguments[5])
         return train_epoch(*arguments)
 
     monkeypatch.setattr(pretrain, "train_epoch", counted)

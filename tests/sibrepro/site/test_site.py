@@ -333,3 +333,12 @@ def test_latex_that_cannot_be_converted_is_shown_as_written():
 
 def test_a_comma_stays_on_the_line_of_its_formula():
     assert maths.phrase("so $a$, and").startswith('so <span class="tied"><math')
+
+
+def test_the_reference_has_every_module_and_no_script(tiny):
+    folder = report.build(reference=True).parent
+    assert "api/index.html" in pages(folder)["index.html"].links
+    model = (folder / "api" / "sibcore" / "sib.html").read_text()
+    assert "Synthetic gradient descent on the unlabelled queries of a task" in model
+    assert (folder / "api" / "sibcore" / "apply" / "classifier.html").is_file()
+    assert not [page for page in (folder / "api").rglob("*.html") if "<script" in page.read_text()]

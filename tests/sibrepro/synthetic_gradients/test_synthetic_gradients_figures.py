@@ -25,9 +25,11 @@ def close_figures():
 def test_heat_maps_show_every_number_of_the_papers():
     table = paper.synthetic_gradients().rename(columns={"value": "paper"}).assign(ours=lambda t: t["paper"] + 1)
     axes = drawn("04_heat_maps", printed=table, records=[]).axes
-    assert len(axes) == 18
+    assert len(axes) == 18 + 1  # and one scale of colours for all
     assert sum(len(axis.texts) for axis in axes[:6]) == 6 * 12
-    assert {text.get_text() for text in axes[12].texts} == {"1.0"}
+    printed, ours = ([text.get_text() for text in axis.texts] for axis in (axes[2], axes[8]))
+    assert [f"{float(text) + 1:.1f}" for text in printed] == ours
+    assert {abs(float(text.get_text())) for text in axes[14].texts} == {0.0}  # equal gains
 
 
 def test_along_the_steps_goes_past_the_trained_K(monkeypatch):
