@@ -26,7 +26,7 @@ ALICE, BOB = 61001, 61002
 @pytest.fixture
 def shared(tmp_path, monkeypatch):
     """Folders of a group, as `chmod g+rwxs` makes them; all that leads there may be entered."""
-    for parent in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+    for parent in [tmp_path, *tmp_path.parents][:4]:  # of this test, process, session and user
         parent.chmod(parent.stat().st_mode | 0o011)
     for name in ("output", "cache"):
         folder = tmp_path / name
@@ -106,6 +106,7 @@ def test_who_asks_at_once_computes_once_and_other_runs_wait_for_nothing(shared):
 def test_a_run_that_one_left_unfinished_the_other_finishes(shared):
     stopped = User(ALICE, run(5, 60.0))
     while not (paths.local() / "computed").exists():
+        assert stopped.process.is_alive()
         time.sleep(0.05)
     stopped.process.kill()
     stopped.process.join()
