@@ -17,7 +17,7 @@ from sibcore.apply.sheet import SIDE, contact_sheet
 from sibcore.datasets.base import few
 from sibcore.device import pick_device
 from sibcore.files import write_atomically
-from sibcore.transduce import Answers, answers
+from sibcore.apply.transduce import Answers, answers
 
 COLUMNS = ("file", "label", "probability", "label_before")
 MOST = 120  # pictures on a contact sheet

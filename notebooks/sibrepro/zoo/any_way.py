@@ -39,7 +39,7 @@ from sibcore.group import negative_elbo
 from sibcore.progress import steps as progress
 from sibcore.sib import SIB, unit
 from sibcore.train import BEST
-from sibcore.transduce import resized, step_size
+from sibcore.apply.transduce import resized, step_size
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.encode import encode

@@ -10,7 +10,7 @@ import torch
 
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
-from sibcore.transduce import resized
+from sibcore.apply.transduce import resized
 from sibrepro.zoo import any_way
 from sibrepro.zoo.any_way import AnyWay
 
