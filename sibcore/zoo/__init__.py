@@ -15,9 +15,9 @@ from pathlib import Path
 from torch import nn
 
 from sibcore import files
+from sibcore.apply.transduce import resized
 from sibcore.sib import SIB
 from sibcore.train import load_sib
-from sibcore.apply.transduce import resized
 
 HERE = Path(__file__).parent
 COLUMNS = ("name", "what", "trained on", "ways", "shots", "accuracy", "size", "licence")
