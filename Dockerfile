@@ -18,7 +18,7 @@ USER sib
 WORKDIR /sibcore
 # the packages first: they change less often than the code
 COPY --chown=sib:sib requirements.txt ./
-RUN pip install --disable-pip-version-check -r requirements.txt
+RUN pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.txt
 COPY --chown=sib:sib . .
 # installs the project itself and leaves the mark by which run_all.sh knows that all is there
 RUN ./run_all.sh --list

@@ -68,14 +68,22 @@ install() {
     stamp=$("$python" -c 'import sys; print(sys.prefix)')/.sibcore-installed
     wanted=$("$python" - <<'PY'
 import hashlib, pathlib
-files = "requirements.txt", "pyproject.toml"
+files = "requirements.txt", "requirements-cuda.txt", "pyproject.toml"
 print(hashlib.sha256(b"".join(pathlib.Path(f).read_bytes() for f in files)).hexdigest(), pathlib.Path.cwd())
 PY
 )
     [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && return
     echo "installing the pinned packages (once; some minutes)"
-    "$python" -m pip install --disable-pip-version-check --quiet -r requirements.txt ||
+    # The lock names every package there is need of, with its hashes: nothing else is looked for, nothing else accepted.
+    local locked=("$python" -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps)
+    # torch from a folder of wheels that pip knows (PIP_FIND_LINKS) comes first, if there is one: pip would rather take
+    # a build whose hash an index states, which for Linux is one with CUDA.
+    "${locked[@]}" --no-index -r <(sed -n '/^torch==/,/[^\\]$/p' requirements.txt) 2>/dev/null || true
+    "${locked[@]}" -r requirements.txt ||
         die "pip could not install requirements.txt (see above); the README's FAQ has the common causes"
+    if "$python" -c 'from importlib.metadata import requires; exit(not any("nvidia" in r for r in requires("torch")))'; then
+        "${locked[@]}" -r requirements-cuda.txt || die "pip could not install the CUDA libraries of torch (see above)"
+    fi
     "$python" -m pip install --disable-pip-version-check --quiet --no-deps -e . || die "pip could not install sibcore itself"
     echo "$wanted" >"$stamp"
 }

@@ -25,7 +25,7 @@ _HOMES = {
     "apply.classifier": "SIBClassifier",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_MODULES = ("reference", "sib", "xi", "stack", "group", "episodes", "train", "evaluate", "adapt", "transduce", "zoo")
+_MODULES = ("reference", "sib", "xi", "stack", "group", "episodes", "train", "evaluate", "adapt", "zoo")
 
 __all__ = [*_HOME, *_MODULES]
 

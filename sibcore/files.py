@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,31 @@ from torch import Tensor, nn
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part."""
+    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part.
+
+    Who may read it is up to the umask.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(0o644)  # mkstemp makes it private, but results are for sharing
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.replace(path)
+    except BaseException as error:
+        part.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:
+            error.filename = str(path)  # a full disk names no file
         raise
+
+
+def parse_json(text: str | bytes) -> Any:
+    """As `json.loads`; brackets by the thousand are a ValueError like whatever else is wrong."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def sha256(path: Path) -> str:
@@ -52,8 +64,13 @@ def hash_of(tensors: Iterable[Tensor]) -> str:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """A safetensors file with `about` in its header."""
+    write_atomically(path, pack(tensors, about))
+
+
+def pack(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """The content of such a file."""
     content = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(content, {"about": json.dumps(about)}))
+    return safetensors.torch.save(content, {"about": json.dumps(about)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -61,7 +78,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safetensors.safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
-            return tensors, json.loads(file.metadata()["about"])
+            return tensors, parse_json(file.metadata()["about"])
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it and run what made it again") from error
 
@@ -71,14 +88,25 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    model.load_state_dict({name: tensors[f"model.{name}"] for name in model.state_dict()})
+    """Put in what `weights_of` took out."""
+    load_weights(model, {name: tensors.get(f"model.{name}") for name in model.state_dict()})
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor | None]) -> None:
+    """As `load_state_dict`; weights of another model, or of none, are a ValueError."""
+    wanted = model.state_dict()
+    wrong = [name for name in wanted if getattr(weights.get(name), "shape", None) != wanted[name].shape]
+    wrong += sorted(weights.keys() - wanted.keys())
+    if wrong:
+        raise ValueError(f"these are not the weights of this model: {', '.join(wrong[:3])} do not fit")
+    model.load_state_dict(weights)
 
 
 def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
     """A checkpoint's `about` has what is `asked` for now, or it is another run's."""
     for name, value in asked.items():
-        if about[name] != value:
+        if about.get(name) != value:
             raise ValueError(
-                f"{path} belongs to another run: its {name} is {about[name]}, but now {value} is asked for; "
+                f"{path} belongs to another run: its {name} is {about.get(name)}, but now {value} is asked for; "
                 "choose another folder, or delete this one to start again"
             )

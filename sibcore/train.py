@@ -1,8 +1,8 @@
 """Meta-training of SIBs on a bank of frozen features (Algorithm 1): one loop, for one model or for many in one pass.
 
 Task i is a function of (seed, i) and noise one of (seed, step), so parameters, momenta and the step are the whole
-state: an interrupted run that goes on ends in the same bits. The loss is a sum over models, so that their gradients do
-not mix: each is trained as if it were alone.
+state: an interrupted run that goes on, with as many threads as it began with, ends in the same bits. The loss is a sum
+over models, so that their gradients do not mix: each is trained as if it were alone.
 
     <folder>/training.safetensors     all models, momenta and histories at the last checkpoint, while it is going on
     <folder>/best.safetensors         parameters at the best validation accuracy so far
@@ -26,6 +26,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from sibcore import __version__
+from sibcore.device import threads
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate_each, rows, unit_bank
 from sibcore.files import check_same, hash_of, put_weights, read_tensors, weights_of, write_tensors
@@ -34,6 +36,7 @@ from sibcore.settings import Settings, setting
 from sibcore.sib import SIB
 
 STATE, LAST, BEST = "training.safetensors", "last.safetensors", "best.safetensors"
+STATE_OF = ("history", "threads")  # what a checkpoint says of how far it is, and how it got there
 
 History = list[dict[str, Any]]  # a row for every `Schedule.every` steps
 
@@ -104,9 +107,9 @@ def _train(
 ) -> list[History]:
     models = [model for stream in grid for model in stream]
     data = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
-    same = {"schedule": asdict(schedule), "data": hash_of(data)}  # beside model and tasks, for a checkpoint to go on
+    same = {"schedule": asdict(schedule), "data": hash_of(data), "code": __version__}  # or a checkpoint does not go on
     abouts = [
-        {"model": model.setup, "tasks": sampler.setup, **same, "history": []}
+        {"model": model.setup, "tasks": sampler.setup, **same, "history": [], "threads": torch.get_num_threads()}
         for stream, sampler in zip(grid, samplers, strict=True)
         for model in stream
     ]
@@ -121,7 +124,8 @@ def _train(
     advance = functools.partial(step, group, group.trained(), momenta, schedule, features)
 
     first, watched = len(abouts[0]["history"]) * schedule.every, report is None and sys.stderr.isatty()
-    with tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched) as bar:
+    bar = tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched)
+    with threads(abouts[0]["threads"]), bar:
         say = bar.set_postfix_str if watched else report or _to_stderr
         for start in range(first, schedule.steps, schedule.every):
             stop = min(start + schedule.every, schedule.steps)
@@ -246,9 +250,9 @@ class Files:
             return [{}] * len(models)
         check_same(self.state.parent, {"number of models": len(found)}, {"number of models": len(models)})
         for model, about, (tensors, was) in zip(models, abouts, found, strict=True):
-            check_same(self.state.parent, was, {name: value for name, value in about.items() if name != "history"})
+            check_same(self.state.parent, was, {name: value for name, value in about.items() if name not in STATE_OF})
             put_weights(model, tensors)
-            about["history"] = was["history"]
+            about |= {name: was.get(name, about[name]) for name in STATE_OF}
         return [tensors for tensors, _ in found]
 
     def save(
@@ -286,11 +290,20 @@ class Files:
         return [read_tensors(path) for path in lasts] if all(path.exists() for path in lasts) else []
 
 
+def seconds(history: History) -> float:
+    """How long a training took, validations apart."""
+    starts = [0, *(row["step"] for row in history[:-1])]
+    return sum((row["step"] - start) / row["steps_per_second"] for row, start in zip(history, starts, strict=True))
+
+
 def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     """The model in a checkpoint file (`best` or `last`) and what the file says of its making."""
     tensors, about = read_tensors(path)
-    model = SIB(**about["model"])
-    put_weights(model, tensors)
+    try:
+        model = SIB(**about["model"])
+        put_weights(model, tensors)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} holds no trained SIB ({error}): delete it and train it again") from error
     return model, about
 
 

@@ -86,7 +86,7 @@ def parse(text: str, where: str) -> Any:
     """YAML in which 1e-3 is a number and 1:30 is not ninety, as in YAML 1.2."""
     try:
         return yaml.load(text, _Yaml)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
         raise ValueError(f"{where} is not readable as YAML: {error}") from None
 
 
@@ -96,12 +96,22 @@ def read_file(path: Path) -> dict[str, Any] | list[dict[str, Any]]:
         raise ValueError(f"{paths.relative(path)} is missing")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
-        table = csv.DictReader(text.splitlines(), skipinitialspace=True)
-        return [{n: parse(v, f"{path.name}, column {n}") for n, v in row.items() if v} for row in table]
+        return [{n: parse(v, f"{path.name}, column {n}") for n, v in row.items() if v} for row in _rows(text, path)]
     content = parse(text, path.name) or {}
     if isinstance(content, dict) or (isinstance(content, list) and all(isinstance(row, dict) for row in content)):
         return content
     raise ValueError(f"{path.name} should hold `name: value` lines or a list of `{{name: value}}` entries")
+
+
+def _rows(text: str, path: Path) -> list[dict[str, str]]:
+    try:
+        rows = [*csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="")]
+    except csv.Error as error:
+        raise ValueError(f"{path.name} is not a table with commas: {error}") from None
+    for number, row in enumerate(rows, start=2):
+        if "" in row:
+            raise ValueError(f"{path.name}, line {number}: it has more values than the first line has names")
+    return rows
 
 
 def of_profile(profile: str, notebook: str) -> dict[str, Any]:

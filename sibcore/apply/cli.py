@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from functools import partial
 from pathlib import Path
 
 import sibcore
+
+HELP = {
+    errno.ENOSPC: "make room there, or set SIB_OUTPUT (results) and SIB_CACHE (images) to folders on a larger disk",
+    errno.EACCES: "set SIB_OUTPUT (results) and SIB_CACHE (images) to folders of yours, or ask their owner",
+}
+HELP |= {errno.EDQUOT: HELP[errno.ENOSPC], errno.EFBIG: HELP[errno.ENOSPC]}
+HELP |= {errno.EROFS: HELP[errno.EACCES], errno.EPERM: HELP[errno.EACCES]}
 
 
 class Defaults(argparse.ArgumentDefaultsHelpFormatter):
@@ -74,9 +82,19 @@ def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         extra = "pip install 'sibcore[notebooks]' brings it"
         print(f"error: this command needs the package {error.name}, which is not installed; {extra}", file=sys.stderr)
         return 2
+    except OSError as error:  # a full disk, a folder that is not ours
+        print(f"error: {_said(error)}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("stopped; what was finished is kept, start again to go on", file=sys.stderr)
         return 130
+
+
+def _said(error: OSError) -> str:
+    """What the operating system said, on one line, and what to do about it."""
+    where = f"{error.filename}: " if error.filename else ""
+    advice = f"; {HELP[error.errno]}" if error.errno in HELP else ""
+    return " ".join(f"{where}{error.strerror or error}{advice}".split())
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,10 +14,10 @@ from sibcore import zoo
 from sibcore.apply import folders
 from sibcore.apply.folders import Pictures
 from sibcore.apply.sheet import SIDE, contact_sheet
+from sibcore.apply.transduce import Answers, answers
 from sibcore.datasets.base import few
 from sibcore.device import pick_device
 from sibcore.files import write_atomically
-from sibcore.transduce import Answers, answers
 
 COLUMNS = ("file", "label", "probability", "label_before")
 MOST = 120  # pictures on a contact sheet

@@ -26,7 +26,9 @@ class Files:
         self.path = Path(path)
         self._zip = _open_zip(self.path) if self.path.is_file() else None
         if self._zip:
-            self._stamps = {i.filename: (i.file_size, i.CRC) for i in self._zip.infolist() if not i.is_dir()}
+            self._stamps = {
+                i.filename: (i.file_size, i.CRC) for i in self._zip.infolist() if i.filename and not i.is_dir()
+            }
         else:
             found = _walk(self.path)
             self._stamps = {name: (s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found.items()}

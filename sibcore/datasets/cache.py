@@ -92,6 +92,6 @@ def _open(name: str, folder: Path) -> ImageSet | None:
         written = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         index, sha256 = written["index"], written["sha256"]
         found = image_set(name, images, Index(**index))
-    except (OSError, EOFError, ValueError, KeyError, TypeError):
+    except Exception:  # whatever a broken header leads to: EOFError, SyntaxError, RecursionError, ...
         return None
     return found if found.sha256 == sha256 else None

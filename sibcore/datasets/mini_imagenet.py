@@ -85,10 +85,14 @@ def _table(files: Files, top: PurePosixPath, split: str) -> Iterator[tuple[str, 
     table = str(top / f"{split}.csv")
     if table not in files:
         raise ValueError(f"{files.path}: there is no {table} beside train.csv; {HELP}")
-    lines = csv.DictReader(io.StringIO(files.text(table)))
-    if not {"filename", "label"} <= set(lines.fieldnames or ()):
-        raise ValueError(f"{files.path}: the first line of {table} is not filename,label but {lines.fieldnames}")
-    for line in lines:
+    try:
+        lines = csv.DictReader(io.StringIO(files.text(table)), restval="")
+        names, rows = lines.fieldnames or (), [*lines]
+    except csv.Error as error:
+        raise ValueError(f"{files.path}: {table} is not a table with commas ({error}); fetch it again") from error
+    if not {"filename", "label"} <= set(names):
+        raise ValueError(f"{files.path}: the first line of {table} is not filename,label but {','.join(names)}")
+    for line in rows:
         if line["label"] not in SPLITS[split]:
             raise ValueError(
                 f"{files.path}: {table} lists the class {line['label']}, which is not one of the published {split} "

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore.files import read_tensors, write_tensors
+from sibcore.files import load_weights, read_tensors, write_tensors
 
 
 class Conv4(nn.Sequential):
@@ -168,8 +168,11 @@ def save_network(path: Path, network: nn.Sequential, about: Mapping[str, Any]) -
 def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
     """A feature network, frozen and in evaluation mode, and what is known about it."""
     tensors, about = read_tensors(path)
-    network = feature_network(about["backbone"], about["image_size"], (0, 0, 0), (1, 1, 1))
-    network.load_state_dict(tensors)
+    try:
+        network = feature_network(about["backbone"], about["image_size"], (0, 0, 0), (1, 1, 1))
+        load_weights(network, tensors)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{path} holds no feature network ({error}): delete it and pretrain it again") from error
     return network.eval().requires_grad_(False), about
 
 

@@ -72,7 +72,7 @@ def feature_bank(
     if tensors is None:
         tensors = _compute(network, data, what, device or pick_device())
         _refuse_bad_numbers(tensors, data, split, network)
-        write_tensors(path, tensors, what | {"sha256": features_hash(tensors)})
+        write_known(path, tensors, what)
     labels = torch.from_numpy(data.split_labels(split))
     return Features(tensors["features"], tensors["views"], labels, data.splits[split], features_hash(tensors))
 
@@ -132,9 +132,20 @@ def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors in a file, or None where it is missing, damaged or about something else."""
     try:
         tensors, about = read_tensors(path)
-    except (FileNotFoundError, ValueError):
+        if about.pop("shapes", shapes(tensors)) != shapes(tensors):  # which older files do not have
+            return None
+    except (FileNotFoundError, ValueError, AttributeError):
         return None
     return tensors if about == what | {"sha256": features_hash(tensors)} else None
+
+
+def write_known(path: Path, tensors: dict[str, Tensor], what: dict[str, Any]) -> None:
+    """Write what `read_known` reads; the hash is of the numbers alone, hence their shapes beside it."""
+    write_tensors(path, tensors, what | {"sha256": features_hash(tensors), "shapes": shapes(tensors)})
+
+
+def shapes(tensors: dict[str, Tensor]) -> dict[str, list[Any]]:
+    return {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
 
 
 def features_hash(tensors: dict[str, Tensor]) -> str:

@@ -4,7 +4,8 @@
     torchrun --nproc_per_node 4 -m sibcore.vision.pretrain --backbone wrn-28-10 --folder runs/wrn
 
 Everything random in epoch e is drawn from generators seeded by (seed, e) and the learning rate is a function of the
-step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on ends in the same numbers.
+step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on, with as many threads as it
+began with, ends in the same numbers.
 
     <folder>/checkpoint.safetensors    the state after the last finished epoch
     <folder>/backbone.safetensors      f after the epoch with the best validation accuracy
@@ -26,9 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore import datasets
+from sibcore import __version__, datasets
 from sibcore.datasets.base import ImageSet
-from sibcore.device import pick_device
+from sibcore.device import pick_device, threads
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
@@ -127,14 +128,16 @@ def pretrain(
         model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
     fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
-    fresh |= {"data": {data.name: data.sha256}, "epoch": 0, "history": [], "seconds": 0.0}
+    fresh |= {"data": {data.name: data.sha256}, "code": __version__, "threads": torch.get_num_threads()}
+    fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     trained, first = parallel.distributed(model), about["epoch"]
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
         estimate = report if about["epoch"] == first and parallel.rank() == 0 else None
-        row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"], estimate)
-        row["val"] = validation(model.f, recipe.size(about["epoch"], images.shape[1]))
+        with threads(about["threads"]):
+            row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"], estimate)
+            row["val"] = validation(model.f, recipe.size(about["epoch"], images.shape[1]))
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
@@ -153,7 +156,7 @@ def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict
     if not path.exists():
         return fresh
     tensors, about = read_tensors(path)
-    check_same(path, about, {name: fresh[name] for name in ("recipe", "data")})
+    check_same(path, about, {name: fresh[name] for name in ("recipe", "data", "code")})
     put_weights(model, tensors)
     for name, parameter in model.named_parameters():
         momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])

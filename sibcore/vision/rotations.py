@@ -21,11 +21,10 @@ from torch import Tensor, nn
 from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
-from sibcore.files import write_tensors
 from sibcore.progress import meter
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import exact_convolutions, halves, imagenet_network
-from sibcore.vision.features import features_hash, read_known
+from sibcore.vision.features import features_hash, read_known, write_known
 
 CHUNK = 256  # images a file
 BATCH = 4  # images at a time, each in four turns: activations that fit a CPU's cache are twice as fast
@@ -94,7 +93,7 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
             if found is None:
                 found = {"inputs": _chunk(network, pictures, part, device)}
                 _refuse_bad_numbers(found["inputs"], start, data, name)
-                write_tensors(path, found, what | {"sha256": features_hash(found)})
+                write_known(path, found, what)
                 bar.update(TURNS * len(pictures))
             else:
                 bar.initial += TURNS * len(pictures)  # there before: not counted as speed

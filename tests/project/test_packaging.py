@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import sys
+from importlib.metadata import PackageNotFoundError, requires
 
 import pytest
 import yaml
@@ -26,8 +27,9 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 DIRECT = [Requirement(r) for r in itertools.chain(PROJECT["dependencies"], *EXTRAS.values())]
-LINES = (line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines())
-PINS = [Requirement(line) for line in LINES if line]
+FILES = ("requirements.txt", "requirements-cuda.txt")
+LOCKED = [entry for file in FILES for entry in re.split(r"\n(?=[a-z])", (ROOT / file).read_text())[1:]]
+PINS = [Requirement(entry.split("\\")[0]) for entry in LOCKED]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 SYSTEMS = ["linux", "darwin"]
 
@@ -53,16 +55,43 @@ def test_each_requirement_is_pinned_once_inside_its_range_on_every_python(wanted
         assert wanted.specifier.contains(pin.version), f"{pins[0]} is outside {wanted}"
 
 
-def test_everything_in_the_lock_is_pinned_exactly():
+def test_everything_in_the_lock_is_pinned_exactly_and_has_hashes():
     assert [str(pin) for pin in PINS if [s.operator for s in pin.specifier] != ["=="]] == []
+    assert [entry for entry in LOCKED if not re.search(r"--hash=sha256:[0-9a-f]{64}", entry)] == []
 
 
-def test_the_conda_environment_installs_the_lock_and_the_package_on_a_supported_python():
+def test_the_lock_is_installed_with_its_hashes_and_nothing_besides():
+    script = (ROOT / "run_all.sh").read_text()
+    assert "--require-hashes --no-deps)" in script
+    assert [line for line in script.splitlines() if "requirements" in line and "pip install" in line] == []
+
+
+def test_cpu_builds_of_torch_are_allowed_and_their_hashes_are_those_on_record():
+    for line in (ROOT / ".ci" / "cpu-builds.txt").read_text().splitlines():
+        package, sha256, file = line.split()
+        (entry,) = [entry for entry in LOCKED if entry.startswith(f"{package} ")]
+        assert sha256 in entry
+        assert file.startswith(package.replace("==", "-"))
+
+
+def test_the_lock_is_complete():
+    """Each locked package that is installed here finds what it needs in the lock: `--no-deps` leaves nothing out."""
+    names = {canonicalize_name(pin.name) for pin in PINS}
+    missing = set()
+    for name in names:
+        try:
+            needs = [Requirement(text) for text in requires(name) or ()]
+        except PackageNotFoundError:
+            continue
+        wanted = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
+        missing |= {need.name for need in wanted if canonicalize_name(need.name) not in names}
+    assert missing == set()
+
+
+def test_the_conda_environment_is_a_supported_python():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    *plain, pip = environment["dependencies"]
-    python = next(entry for entry in plain if entry.startswith("python="))
+    python = next(entry for entry in environment["dependencies"] if entry.startswith("python="))
     assert SpecifierSet(PROJECT["requires-python"]).contains(python.removeprefix("python="))
-    assert pip["pip"] == ["-r requirements.txt", "-e .[notebooks]"]
     assert environment["name"] == PROJECT["name"]
 
 
@@ -83,6 +112,7 @@ def test_continuous_integration_does_what_ci_run_does():
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
     steps = workflow["jobs"]["test"]["steps"]
     assert [step["run"] for step in steps if "run" in step] == [".ci/run"]
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == PYTHONS
     oldest = min(workflow["jobs"]["test"]["strategy"]["matrix"]["python"], key=lambda v: int(v.split(".")[1]))
     assert PROJECT["requires-python"] == f">={oldest}"
 
@@ -110,11 +140,11 @@ def test_models_go_with_an_installation():
 
 def test_container_codespace_and_binder_install_the_lock():
     docker = (ROOT / "Dockerfile").read_text()
-    assert "pip install --disable-pip-version-check -r requirements.txt" in docker
+    assert "pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.txt" in docker
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text())
     assert (ROOT / ".devcontainer" / container["build"]["dockerfile"]).resolve() == ROOT / "Dockerfile"
     assert f"useradd --create-home --uid 1000 {container['remoteUser']}" in docker
-    assert "-r ../requirements.txt" in (ROOT / ".binder/requirements.txt").read_text()
+    assert "--require-hashes --no-deps -r requirements.txt" in (ROOT / ".binder/postBuild").read_text()
     pythons = re.findall(r"python[:-](3\.\d+)", docker + (ROOT / ".binder/runtime.txt").read_text())
     assert len(pythons) == 2
     assert all(python in PYTHONS for python in pythons)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from sibrepro import paths, readme
+from sibrepro.facts import published
 
 TEXT = readme.file().read_text(encoding="utf-8")
 LINKS = re.findall(r"\]\(((?!https?:)[^)#]+)\)|src=\"((?!https?:)[^\"]+)\"", TEXT)
@@ -14,6 +15,13 @@ LINKS = re.findall(r"\]\(((?!https?:)[^)#]+)\)|src=\"((?!https?:)[^\"]+)\"", TEX
 
 def test_the_numbers_and_the_table_of_claims_are_those_of_the_facts():
     assert readme.updated(TEXT) == TEXT, "run ./run_all.sh publish"
+
+
+def test_the_hours_on_the_cards_are_those_of_the_facts():
+    text = readme.cards().read_text(encoding="utf-8")
+    assert readme.updated(text) == text, "run ./run_all.sh publish"
+    hours = sum(record.provenance.get("wall_seconds") or 0 for record in published.everything()) / 3600
+    assert f"| {hours:.2f} |" in text.partition("**all**")[2].splitlines()[0]
 
 
 def test_the_readme_has_measured_numbers():

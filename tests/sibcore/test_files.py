@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 import torch
 
@@ -33,3 +36,23 @@ def test_another_run_s_checkpoint_is_refused_with_both_settings_named(tmp_path):
     checkpoints.check_same(tmp_path, {"recipe": "theirs", "epoch": 2}, {"recipe": "theirs"})
     with pytest.raises(ValueError, match=r"another run: its recipe is theirs, but now ours"):
         checkpoints.check_same(tmp_path, {"recipe": "theirs"}, {"recipe": "ours"})
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_who_may_read_a_file_is_up_to_the_umask(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        checkpoints.write_atomically(tmp_path / "file", b"content")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/file'"):
+        checkpoints.write_atomically(tmp_path / "file", b"content")
+    assert not list(tmp_path.iterdir())

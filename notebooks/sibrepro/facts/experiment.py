@@ -68,12 +68,14 @@ class Experiment:
         data: Mapping[str, str] | None = None,
         long: bool = False,
         spent: float = 0.0,
+        state: str = "",
     ) -> Record:
         """The run of these parameters: computed here earlier, published, or computed now.
 
         `data` are the hashes of what it is made of: a run of other data is another run. `long` is for runs of hours:
-        `compute(params, folder)` keeps checkpoints in the run's folder and goes on from them. `spent` are seconds of
-        work done before, such as a share of a common training.
+        `compute(params, folder)` keeps checkpoints in the run's folder and goes on from them. `state` is a file there
+        that only a stopped run needs: it goes when the run is done. `spent` are seconds of work done before, such as a
+        share of a common training.
 
         A run that is published too is compared with it. If the two agree the published one is returned, so that what is
         drawn does not depend on the machine; if not, the one computed here is, and a loud line names both.
@@ -85,7 +87,7 @@ class Experiment:
             manifest.note("run", name, how="published")
             return known
         how = "loaded" if here else "computed"
-        here = here or local.compute(name, self.version, params, compute, data, long, spent)
+        here = here or local.compute(name, self.version, params, compute, data, long, spent, state)
         local.say(f"{name}: {how}")
         verdict = compare.compare(known, here, self.tolerance) if known else None
         if verdict:

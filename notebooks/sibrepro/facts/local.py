@@ -31,12 +31,14 @@ import safetensors.numpy
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch import Tensor
 
-from sibcore.files import read_tensors, sha256, write_atomically
+from sibcore import __version__
+from sibcore.files import parse_json, read_tensors, sha256, write_atomically
 from sibrepro import paths
 from sibrepro.facts import provenance
 from sibrepro.facts.record import Record, as_dict
 
 DONE = "done"
+PROVENANCE = "provenance.json"
 ARRAYS = "arrays.safetensors"
 SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|published)\b"  # how a run is named on stderr
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
@@ -68,7 +70,7 @@ def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
         return problem
     if os.environ.get("SIB_FORCE") and folder not in _computed_here:
         return "forced"
-    made = _read_json(folder / "provenance.json")
+    made = _read_json(folder / PROVENANCE)
     if made.get("data") != dict(data):
         return "its data changed"
     return None if made.get("version") == version else "it is of another version of the experiment"
@@ -86,38 +88,63 @@ def read(folder: Path) -> Record:
 
 
 def compute(
-    name: str, version: int, params: Any, function: Compute, data: Mapping[str, str], long: bool, spent: float
+    name: str,
+    version: int,
+    params: Any,
+    function: Compute,
+    data: Mapping[str, str],
+    long: bool,
+    spent: float,
+    state: str,
 ) -> Record:
     """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
     folder = folder_of(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(folder):
+    with lock(folder):
         reason = why_not(folder, version, data)
         if reason:
             say(f"{name}: computing ({reason})")
-            _empty(folder)
-            function = functools.partial(function, folder=folder) if long else function
+            made_of = {"version": version, "data": dict(data), "code": __version__}
+            _empty(folder, made_of)
+            if long:
+                write_atomically(folder / PROVENANCE, _to_json(made_of))  # what its checkpoints are of
+                function = functools.partial(function, folder=folder)
             try:
-                contents = _contents(params, function, {"version": version, "data": dict(data)}, spent)
+                contents = _contents(params, function, made_of, spent)
             except BaseException:
-                with contextlib.suppress(OSError):
-                    folder.rmdir()  # works only if empty: nothing came of it, so nothing stays
+                if not {file.name for file in folder.iterdir()} - {PROVENANCE}:  # nothing came of it, so nothing stays
+                    with contextlib.suppress(OSError):
+                        (folder / PROVENANCE).unlink(missing_ok=True)
+                        folder.rmdir()
                 raise
             for file, content in contents.items():
                 write_atomically(folder / file, content)
-            write_atomically(folder / DONE, _to_json(_hashes(folder)))
+            hashes = _hashes(folder)
+            hashes.pop(state, None)
+            write_atomically(folder / DONE, _to_json(hashes))
+            if state:
+                (folder / state).unlink(missing_ok=True)  # only now: until then a stopped run needs it
             _computed_here.add(folder)
         return read(folder)
 
 
-def _empty(folder: Path) -> None:
-    """A folder to compute in: a finished run starts anew, a stopped one goes on from its checkpoints."""
+def _empty(folder: Path, made_of: dict[str, Any]) -> None:
+    """A folder to compute in: a stopped run goes on from checkpoints of this code and data, any other starts anew."""
     folder.mkdir(exist_ok=True)
-    finished = (folder / DONE).exists()
+    anew = (folder / DONE).exists() or _begun_otherwise(folder, made_of)
     (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
     for file in folder.iterdir():
-        if finished or file.suffix == ".tmp":
+        if (anew or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
             file.unlink()
+
+
+def _begun_otherwise(folder: Path, made_of: dict[str, Any]) -> bool:
+    """Whether a stopped run says that it was begun by another version, or of other data."""
+    try:
+        begun = dict(_read_json(folder / PROVENANCE))
+    except (OSError, ValueError, TypeError):
+        return False
+    return {name: begun.get(name) for name in made_of} != made_of
 
 
 def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: float) -> dict[str, bytes]:
@@ -127,7 +154,7 @@ def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: fl
     seconds = spent + time.perf_counter() - started
     return {
         "params.json": _to_json(as_dict(params)),
-        "provenance.json": _to_json(provenance.collect(as_dict(params), seconds) | made_of),
+        PROVENANCE: _to_json(provenance.collect(as_dict(params), seconds) | made_of),
         # JSON has no NaN; a run that diverged is a result too
         "metrics.json": _to_json({name: None if _diverged(value) else value for name, value in metrics.items()}),
         ARRAYS: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
@@ -167,14 +194,14 @@ class _Folder:
         return self.folder / name
 
 
-def _lock(folder: Path) -> AcquireReturnProxy:
+def lock(folder: Path) -> AcquireReturnProxy:
     """The lock on `folder`, for a `with`. The operating system frees it when its holder dies, however it dies."""
-    lock = FileLock(folder.with_name(folder.name + ".lock"))
+    held = FileLock(folder.with_name(folder.name + ".lock"))
     try:
-        return lock.acquire(blocking=False)
+        return held.acquire(blocking=False)
     except Timeout:
         say(f"{folder.name}: another process is computing it; waiting")
-        return lock.acquire()
+        return held.acquire()
 
 
 def _diverged(value: Any) -> bool:
@@ -186,4 +213,4 @@ def _to_json(value: Any) -> bytes:
 
 
 def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return parse_json(path.read_text(encoding="utf-8"))

@@ -10,6 +10,8 @@ import json
 import os
 from pathlib import Path
 
+from sibcore.files import parse_json
+
 
 def note(kind: str, what: str, **details: object) -> None:
     """Add one line: `kind` is "run" (`what` is its id), "figure", "table" or "data" (`what` is a path)."""
@@ -20,4 +22,4 @@ def note(kind: str, what: str, **details: object) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    return [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []

@@ -10,7 +10,7 @@ import safetensors.numpy
 import safetensors.torch
 
 from sibcore.files import write_atomically
-from sibrepro.facts import published
+from sibrepro.facts import checksums, published
 from sibrepro.facts.experiment import Experiment
 from sibrepro.facts.record import Record
 
@@ -21,16 +21,18 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
     Files are sorted and a run's line depends on the run alone, so that a diff shows what was added.
     """
     new = {record.id: record for record in records}
-    everything = published.find(experiment.name) | new
+    known = published.find(experiment.name)
+    everything = known | new
+    if known.keys() & new.keys():  # their lines go first: a kill must not leave one with the arrays of another
+        _write_lines(experiment, [record for name, record in known.items() if name not in new])
     ordered = [everything[name] for name in sorted(everything)]
     arrays = {f"{record.id}/{name}": array for record in ordered for name, array in record.arrays.items()}
     for record in new.values() if experiment.network else ():
-        write_atomically(published.checkpoints_file(record.id), record.files.path(experiment.network).read_bytes())
+        checksums.write(published.checkpoints_file(record.id), record.files.path(experiment.network).read_bytes())
     if experiment.checkpoints:
         _write_checkpoints(experiment, ordered)
     write_atomically(published.arrays_file(experiment.name), safetensors.numpy.save(arrays))
-    lines = "".join(json.dumps(line(record), sort_keys=True) + "\n" for record in ordered)
-    write_atomically(published.lines_file(experiment.name), lines.encode())
+    _write_lines(experiment, ordered)
     return sorted(new)
 
 
@@ -38,6 +40,11 @@ def line(record: Record) -> dict[str, Any]:
     """A record as a line of facts."""
     values = {name: getattr(record, name) for name in published.FIELDS}
     return values | {"sha256": published.content_hash(values, record.arrays)}
+
+
+def _write_lines(experiment: Experiment, records: Iterable[Record]) -> None:
+    lines = "".join(json.dumps(line(record), sort_keys=True) + "\n" for record in records)
+    write_atomically(published.lines_file(experiment.name), lines.encode())
 
 
 def _write_checkpoints(experiment: Experiment, records: Iterable[Record]) -> None:
@@ -48,4 +55,4 @@ def _write_checkpoints(experiment: Experiment, records: Iterable[Record]) -> Non
             about[f"{record.id}/{name}"] = {"about": known, "sha256": record.files.checkpoint_hash(name)}
             tensors |= {f"{record.id}/{name}/{key}": tensor for key, tensor in weights.items()}
     content = safetensors.torch.save(tensors, {"about": json.dumps(about)})  # one entry: several have no fixed order
-    write_atomically(published.checkpoints_file(experiment.name), content)
+    checksums.write(published.checkpoints_file(experiment.name), content)

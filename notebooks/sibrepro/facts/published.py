@@ -5,7 +5,8 @@
     results/checkpoints/<experiment>.safetensors  what many small runs trained, named "<id>/<checkpoint>/<tensor>"
     results/checkpoints/<id>.safetensors          what one run trained, where that is a network
 
-Each line has the hash of its own content and arrays, so that a damaged fact is an error and never a missing one.
+Each line has the hash of its own content and arrays, and `checksums` knows the checkpoints, so that a damaged fact is
+an error and never a missing one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import numpy as np
 import safetensors.numpy
 from torch import Tensor
 
+from sibcore.files import parse_json
 from sibrepro import paths
+from sibrepro.facts.checksums import checked
 from sibrepro.facts.record import Record
 
 FIELDS = ("id", "version", "params", "metrics", "provenance")  # of a `Record`, in its order
@@ -77,7 +80,7 @@ def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
     records = {}
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
         try:
-            line = json.loads(text)
+            line = parse_json(text)
             name, own = line["id"], arrays.get(line["id"], {})
             if line["sha256"] != content_hash(line, own):
                 raise ValueError(f"{name} does not match its hash")
@@ -105,8 +108,8 @@ def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
 @functools.lru_cache(maxsize=8)
 def _checkpoints(file: Path, _: tuple[int, ...]) -> tuple[Any, dict[str, Any]]:
     """The opened file, and what it says of each of its checkpoints."""
-    opened = safetensors.safe_open(file, "pt")
-    return opened, json.loads(opened.metadata()["about"])
+    opened = safetensors.safe_open(checked(file), "pt")
+    return opened, parse_json(opened.metadata()["about"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +132,7 @@ class _Published:
         path = checkpoints_file(self.name)
         if not path.is_file():
             raise FileNotFoundError(f"{self.name}: its {name} is not published; compute the run here to have it")
-        return path
+        return checked(path)
 
     def _find(self, name: str) -> tuple[Any, dict[str, Any]]:
         file = checkpoints_file(self.experiment)

@@ -14,29 +14,30 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sibcore import datasets, train
+from sibcore import __version__, datasets, train
 from sibcore.baselines import BASELINES, tune
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import Evaluation, evaluate
-from sibcore.files import put_weights, sha256
+from sibcore.files import parse_json, put_weights, sha256, write_atomically
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
 from sibcore.vision.features import Features, feature_bank
-from sibrepro.facts import Experiment, Record
+from sibrepro.facts import Experiment, Record, local
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.settings import ALPHA, FEW_SHOT, PRETRAIN, RIVAL, FewShot, Pretraining, Rival
 
 SPLITS = ("train", "val", "test")
 CHECKPOINTS = {"best": train.BEST, "last": train.LAST}
+BLOCK = "block.json"  # which experiments a folder of the cache trains together
 Banks = Mapping[str, Features]
 Numbers = tuple[dict[str, Any], dict[str, np.ndarray]]  # metrics and arrays
 Block = list[list[FewShot]]  # [S][E]: seeds, each with the same settings of K and eta
@@ -87,14 +88,13 @@ def pretrained(data: ImageSet, **changes: Any) -> Record:
     def compute(p: Pretraining, folder: Path) -> Numbers:
         recipe = pretrain.Recipe(**{name: value for name, value in as_dict(p).items() if name != "dataset"})
         about = pretrain.pretrain(data, recipe, folder)
-        (folder / pretrain.CHECKPOINT).unlink()  # the network stays; what a finished run would go on from need not
         history = {name: np.array([row[name] for row in about["history"]]) for name in ("loss", "accuracy", "val")}
         best = pretrain.best_epoch(about["history"], recipe)
         validation = 100 * float(history["val"][best - 1])
         return {"best_epoch": best, "validation": validation, "seconds": about["seconds"]}, history
 
     p = Pretraining(dataset=data.name, **changes)
-    return PRETRAIN.run(p, compute, data={data.name: data.sha256}, long=True)
+    return PRETRAIN.run(p, compute, data={data.name: data.sha256}, long=True, state=pretrain.CHECKPOINT)
 
 
 def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = None) -> Record:
@@ -116,10 +116,16 @@ def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = No
 def together(settings: Sequence[FewShot], data: ImageSet | None = None, network: Path | None = None) -> list[Record]:
     """The run of each experiment, in their order; what is not done yet is trained now, together where possible."""
     settings = [_of(p, data) for p in settings]
-    todo = [p for p in dict.fromkeys(settings) if not FEW_SHOT.is_done(p, source(p, data, network).hashes)]
-    for block in blocks(todo):
+    origins = {p: source(p, data, network) for p in settings}
+
+    def todo() -> dict[FewShot, Source]:
+        return {p: origin for p, origin in origins.items() if not FEW_SHOT.is_done(p, origin.hashes)}
+
+    for block, origin in _stopped(todo()):
+        _train_block(block, origin)
+    for block in blocks([*todo()]):
         if sum(map(len, block)) > 1:
-            _train_block(block, source(block[0][0], data, network))
+            _train_block(block, origins[block[0][0]])
     return [few_shot(p, data, network) for p in settings]
 
 
@@ -255,14 +261,23 @@ def _train_block(block: Block, origin: Source) -> None:
 
     The folder goes last: what is killed before starts from finished trainings. Each run's time is its share.
     """
-    banks, folder = origin.load(), cache_folder() / "stacks" / _name(block, origin)
-    began, count = time.perf_counter(), sum(map(len, block))
+    folder = _folder(block, origin)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with local.lock(folder):
+        if not all(FEW_SHOT.is_done(p, origin.hashes) for stream in block for p in stream):
+            _train_and_record(block, origin, folder)
+
+
+def _train_and_record(block: Block, origin: Source, folder: Path) -> None:
+    settings = [[as_dict(p) for p in stream] for stream in block]
+    write_atomically(folder / BLOCK, json.dumps(settings).encode())
+    banks, count, began = origin.load(), sum(map(len, block)), time.perf_counter()
     histories = _meta_train(block, banks, folder)
-    share = (time.perf_counter() - began) / count
+    share = max(time.perf_counter() - began, train.seconds(histories[0][0])) / count  # part of it may be long ago
 
     def keep(p: FewShot, folder: Path, trained: Path, history: list[dict[str, Any]]) -> Numbers:
         for file in CHECKPOINTS.values():
-            shutil.copy(trained / file, folder / file)
+            write_atomically(folder / file, (trained / file).read_bytes())
         metrics, arrays = results(p, folder, banks, history)
         return metrics | {"trained_together": count}, arrays
 
@@ -270,10 +285,23 @@ def _train_block(block: Block, origin: Source) -> None:
         for e, p in enumerate(stream):
             compute = functools.partial(keep, trained=folder / f"{s}-{e}", history=histories[s][e])
             FEW_SHOT.run(p, compute, data=origin.hashes, long=True, spent=share)
+    (folder / BLOCK).unlink()  # first: what is left of the folder is no stopped block
     shutil.rmtree(folder)
 
 
-def _name(block: Block, origin: Source) -> str:
-    """The same settings and features give the same folder, so that a stopped training is found again."""
-    what = [[as_dict(p) for stream in block for p in stream], origin.hashes]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+def _stopped(todo: Mapping[FewShot, Source]) -> Iterator[tuple[Block, Source]]:
+    """Blocks that were begun, with some of what is to do; what is left of them alone would be another block."""
+    for file in sorted((cache_folder() / "stacks").glob(f"*/{BLOCK}")):
+        try:
+            block = [[FewShot(**p) for p in stream] for stream in parse_json(file.read_bytes())]
+        except (OSError, ValueError, TypeError):  # gone meanwhile, or damaged
+            continue
+        origin = next((todo[p] for stream in block for p in stream if p in todo), None)
+        if origin and file.parent == _folder(block, origin):
+            yield block, origin
+
+
+def _folder(block: Block, origin: Source) -> Path:
+    """The same settings, features and code give the same folder, so that a stopped training is found again."""
+    what = [[as_dict(p) for stream in block for p in stream], origin.hashes, FEW_SHOT.version, __version__]
+    return cache_folder() / "stacks" / hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
-from sibcore.files import read_tensors, sha256, write_tensors
+from sibcore.files import pack, read_tensors, sha256
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import Features, extract, features_hash
 from sibrepro import paths
-from sibrepro.facts import provenance
+from sibrepro.facts import checksums, provenance
 
 LEVELS = 255
 
@@ -38,7 +38,7 @@ def where(features: str, dataset: str, backbone: str) -> str:
 
 
 def existing(dataset: str, backbone: str) -> Path:
-    """As `file`, or an error that says what there is."""
+    """As `file`, checked against its hash, or an error that says what there is."""
     path = file(dataset, backbone)
     if not path.is_file():
         there = ", ".join(sorted(p.stem for p in path.parent.glob("*.safetensors"))) or "none here"
@@ -46,7 +46,7 @@ def existing(dataset: str, backbone: str) -> Path:
             f"no features of {dataset} under {backbone} come with the project (there are: {there}); take them from "
             "images instead (features='images'), or use a checkout of the project"
         )
-    return path
+    return checksums.checked(path)
 
 
 def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Features]:
@@ -83,7 +83,7 @@ def write(features: Tensor, numbers: dict[str, Tensor], **about: Any) -> Path:
     tensors = {"codes": codes.view(features.shape), "low": low, "step": step}
     tensors |= {name: values.to(torch.uint8) for name, values in numbers.items()}
     path = file(about["dataset"], about["backbone"])
-    write_tensors(path, tensors, about | {"provenance": provenance.collect({}, 0)})
+    checksums.write(path, pack(tensors, about | {"provenance": provenance.collect({}, 0)}))
     return path
 
 

@@ -43,14 +43,18 @@ class Notebook:
     def read(cls, path: Path) -> Notebook:
         if not path.is_file():
             raise ValueError(f"there is no notebook {path}")
-        content = nbformat.read(path, as_version=4)
-        for cell in content.cells:
-            if cell.cell_type == "code":
-                cell.outputs, cell.execution_count = [], None
-        defaults = params.in_cells(content.cells)
+        try:
+            content = nbformat.read(path, as_version=4)
+            for cell in content.cells:
+                if cell.cell_type == "code":
+                    cell.outputs, cell.execution_count = [], None
+            source = "\n".join(cell.source for cell in content.cells)
+            defaults = params.in_cells(content.cells)
+        except Exception as error:  # whatever nbformat and a parameters cell that is no Python lead to
+            raise ValueError(f"{path} is not a readable notebook ({type(error).__name__}: {error})") from error
         if not defaults:
             raise ValueError(f"{path.name} has no parameters: tag the cell that sets them with `parameters`")
-        return cls(path.stem, content, "\n".join(cell.source for cell in content.cells), defaults)
+        return cls(path.stem, content, source, defaults)
 
     def conform(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given` with floats where the notebook wants them, or a ValueError that lists the notebook's parameters."""

@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import nbformat
 
 import sibcore
-from sibcore.files import write_atomically
+from sibcore.files import parse_json, write_atomically
 from sibrepro import params, paths, site
 from sibrepro.facts import compare
 from sibrepro.run.notebook import execute
@@ -58,7 +58,7 @@ class Job:
     def last(self) -> dict[str, Any] | None:
         """The state of the last successful run, if there was one that can be read."""
         try:
-            state = json.loads(self.state.read_text(encoding="utf-8"))
+            state = parse_json(self.state.read_text(encoding="utf-8"))
             return state if {"fingerprint", "seconds", "products"} <= set(state) else None
         except (OSError, ValueError, TypeError):
             return None

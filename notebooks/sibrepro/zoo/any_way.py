@@ -31,6 +31,7 @@ from pydantic import Field
 from torch import Tensor
 
 from sibcore import datasets
+from sibcore.apply.transduce import resized, step_size
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate, rows
@@ -39,7 +40,6 @@ from sibcore.group import negative_elbo
 from sibcore.progress import steps as progress
 from sibcore.sib import SIB, unit
 from sibcore.train import BEST
-from sibcore.transduce import resized, step_size
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.encode import encode

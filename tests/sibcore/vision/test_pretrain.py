@@ -54,7 +54,7 @@ def test_an_interrupted_run_that_goes_on_ends_in_the_same_bits(tmp_path):
 
 
 def test_a_resumed_training_takes_the_same_next_step(tmp_path):
-    x, fresh = torch.randn(4, 3), {"recipe": 1, "data": 2, "epoch": 0}
+    x, fresh = torch.randn(4, 3), {"recipe": 1, "data": 2, "code": 3, "epoch": 0}
     models = [torch.nn.Linear(3, 2) for _ in range(2)]
     optimizers = [torch.optim.SGD(model.parameters(), 0.1, 0.9, nesterov=True) for model in models]
 

@@ -253,3 +253,45 @@ def test_another_version_computes_again():
     newer = Experiment("experiment", dict, version=2)
     assert newer.run(PARAMS, compute).version == 2
     assert times_computed() == 2
+
+
+def test_a_stopped_run_goes_on_only_with_the_code_and_data_that_began_it(monkeypatch):
+    def counts(params, folder):
+        steps = int((folder / "checkpoint").read_text()) if (folder / "checkpoint").exists() else 0
+        write_atomically(folder / "checkpoint", str(steps + 1).encode())
+        if steps < 1:
+            raise KeyboardInterrupt
+        return {"steps": steps + 1}, {}
+
+    def stopped(experiment=EXPERIMENT, **data):
+        with pytest.raises(KeyboardInterrupt):
+            experiment.run(PARAMS, counts, data=data, long=True)
+
+    stopped()
+    stopped(d="other")
+    stopped(Experiment("experiment", dict, version=2), d="other")
+    monkeypatch.setattr(local, "__version__", "9.9")
+    stopped(Experiment("experiment", dict, version=2), d="other")
+    record = Experiment("experiment", dict, version=2).run(PARAMS, counts, data={"d": "other"}, long=True)
+    assert record.metrics == {"steps": 2}, "the last of them goes on"
+    assert record.provenance["code"] == "9.9"
+
+
+def test_what_only_a_stopped_run_needs_goes_when_it_is_done():
+    def keeps(params, folder):
+        write_atomically(folder / "state", b"of a training")
+        write_atomically(folder / "network", b"trained")
+        return {"answer": 1.0}, {}
+
+    folder = local.folder_of(EXPERIMENT.run(PARAMS, keeps, long=True, state="state").id)
+    assert (folder / "network").is_file()
+    assert not (folder / "state").exists()
+    (folder / "state").touch()  # as a kill after `done` would leave it
+    assert EXPERIMENT.run(PARAMS, None).metrics == {"answer": 1.0}
+
+
+def test_a_run_with_a_stray_folder_inside_can_be_computed_again():
+    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    (folder / ".ipynb_checkpoints").mkdir()
+    (folder / "nowhere").symlink_to(folder / "not there")
+    assert EXPERIMENT.run(PARAMS, compute, data={"d": "new"}).metrics == {"answer": 6.0}

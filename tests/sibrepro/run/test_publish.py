@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from killing import killed_at_write
 from made_up import record
 
 from sibrepro.facts import Experiment, local, published
@@ -70,3 +71,22 @@ def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(exp
     facts.add(plain, [record(plain, Settings(1), {"answer": 1.0})])
     with pytest.raises(FileNotFoundError, match="compute the run here"):
         plain.published(Settings(1)).files.checkpoint("best")
+
+
+def test_publishing_a_newer_run_in_the_place_of_an_older_can_be_killed_at_any_write(experiment, tmp_path, monkeypatch):
+    older = dataclasses.replace(experiment, name="replaced")
+    newer = dataclasses.replace(older, version=2)
+    made = {e.version: local.read(local.folder_of(e.run(Settings(2), compute, long=True).id)) for e in (older, newer)}
+    made = {version: dataclasses.replace(r, arrays={"curve": np.arange(version)}) for version, r in made.items()}
+    number = 0
+    while True:
+        number += 1
+        monkeypatch.setenv("SIB_HOME", str(tmp_path / f"killed {number}"))
+        facts.add(older, [made[1]])
+        if not killed_at_write(number, lambda: facts.add(newer, [made[2]])):
+            break
+        assert len(published.find("replaced")) <= 1, "what is there can be read"
+        facts.add(newer, [made[2]])
+        np.testing.assert_array_equal(newer.published(Settings(2)).arrays["curve"], np.arange(2))
+        assert newer.published(Settings(2)).version == 2
+    assert number > 6

@@ -13,7 +13,7 @@ from dask.system import CPU_COUNT
 from distributed import get_worker
 from filelock import FileLock
 
-from sibcore.files import write_atomically
+from sibcore.files import parse_json, write_atomically
 from sibrepro import paths
 from sibrepro.facts import Record, local, published
 from sibrepro.facts.record import experiment_of
@@ -125,7 +125,7 @@ def read_all(folder: Path) -> dict[str, Result]:
 def read(path: Path) -> Result | None:
     """The result in a notebook executed by a sweep or by a plain `papermill` call; None if it is not finished."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_text(encoding="utf-8"))
         if "sweep" in content["metadata"]:
             return Result(**content["metadata"]["sweep"])
         parameters, done = read_back(content)
