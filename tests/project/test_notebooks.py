@@ -81,6 +81,12 @@ def test_metadata_is_scrubbed(path, tmp_path):
     assert copy.read_text() == path.read_text()
 
 
+@each_notebook
+def test_every_picture_is_described(path):
+    cells = [cell for cell in code_cells(path) if any("image/png" in o.get("data", {}) for o in cell.outputs)]
+    assert [cell.source for cell in cells if len(cell.metadata.get("alt", "")) < 30] == []
+
+
 def test_the_commit_hook_scrubs_as_publish_does():
     hooks = yaml.safe_load((FOLDER.parent / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     (entry,) = (hook["entry"] for hook in hooks if hook["id"] == "scrub-notebooks")

@@ -90,7 +90,7 @@ def _prepare(content: nbformat.NotebookNode) -> dict[str, str]:
         if cell.cell_type == "code":
             named = re.findall(r"[\"'](\d\d_\w+?)(?:\.gif)?[\"']", cell.source)
             figures |= dict.fromkeys(named, cell.metadata["anchor"])
-            cell.metadata["alt"] = f"Figure: {readable(named[0])}" if named else "Output of the code above"
+            cell.metadata.setdefault("alt", f"Figure: {readable(named[0])}" if named else "Output of the code above")
     return figures
 
 
