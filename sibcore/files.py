@@ -54,6 +54,11 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def key_of(what: Any) -> str:
+    """Twelve hex digits that stand for plain values, for the name of a file that is made of them."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+
+
 def hash_of(tensors: Iterable[Tensor]) -> str:
     """A hash of all their numbers."""
     digest = hashlib.sha256()

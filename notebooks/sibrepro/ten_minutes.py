@@ -21,6 +21,7 @@ from sibrepro.facts import Record
 from sibrepro.few_shot import plan, shipped
 from sibrepro.few_shot.experiment import trained_sib
 from sibrepro.few_shot.figures import COLOURS, MARKERS
+from sibrepro.few_shot.looks import in_the_plane
 from sibrepro.few_shot.settings import FEW_SHOT
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.plots import BLUE, GREY
@@ -116,10 +117,9 @@ def picture(p: TenMinutes) -> Figure:
 
 
 def _draw_plane(axis: plt.Axes, task: Task, steps: list[Step]) -> None:
-    mean = task.x.mean(0)
-    basis = torch.linalg.svd(task.x - mean, full_matrices=False)[2][:2].T
-    points = (task.x - mean) @ basis
-    ways = (F.normalize(torch.stack([step.theta for step in steps]), dim=-1) - mean) @ basis  # [K+1, k, 2]
+    place = in_the_plane(task.x)
+    points = place(task.x)
+    ways = place(F.normalize(torch.stack([step.theta for step in steps]), dim=-1))  # [K+1, k, 2]
     for way, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
         if way < ways.shape[1]:
             own = points[task.y == way]

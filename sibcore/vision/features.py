@@ -8,8 +8,6 @@ old file; inside is a hash of the numbers, so that a damaged file is noticed and
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
-from sibcore.files import hash_of, read_tensors, sha256, write_tensors
+from sibcore.files import hash_of, key_of, read_tensors, sha256, write_tensors
 from sibcore.progress import steps
 from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
@@ -66,8 +64,7 @@ def feature_bank(
         "views": views,
         "transform": {"padding": data.images.shape[1] // 8, "jitter": jitter, "seed": seed} if views else None,
     }
-    key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-    path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key}.safetensors"
+    path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key_of(what)}.safetensors"
     tensors = read_known(path, what)
     if tensors is None:
         tensors = _compute(network, data, what, device or pick_device())
@@ -78,13 +75,19 @@ def feature_bank(
 
 
 @torch.no_grad()
-def extract(f: nn.Module, images: Tensor, transform: Callable[[Tensor], Tensor] = as_float, what: str = "") -> Tensor:
+def extract(
+    f: nn.Module,
+    images: Tensor,
+    transform: Callable[[Tensor], Tensor] = as_float,
+    what: str = "",
+    batch: int = BATCH,
+) -> Tensor:
     """Features float32 [N, d] of uint8 images [N, H, W, 3], with f in evaluation mode; `what` asks for a progress bar.
 
     `transform` makes floats [B, 3, H, W] in [0, 1] of a batch that is on f's device.
     """
     device = next(f.parameters()).device
-    batches = images.split(BATCH)
+    batches = images.split(batch)
     numbers = steps(len(batches), what, "part") if what else range(len(batches))
     was_training = f.training
     f.eval()

@@ -9,8 +9,6 @@ of its numbers, as in `sibcore.vision.features`. An extraction that was stopped 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +19,7 @@ from torch import Tensor, nn
 from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
+from sibcore.files import key_of
 from sibcore.progress import meter
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import exact_convolutions, halves, imagenet_network
@@ -81,8 +80,7 @@ def rotations(
 def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: torch.device, cache: Path) -> Tensor:
     """What `network` gives for every image in every turn, [4, N, ...]; half precision unless it is features."""
     known = hashes(data, network) | {"part": part}
-    key = hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
-    folder = cache / "features" / f"{data.name}-{name}-{part}-{key}"
+    folder = cache / "features" / f"{data.name}-{name}-{part}-{key_of(known)}"
     network = network.to(device, memory_format=torch.channels_last)
     images, chunks = len(data.images), []
     with meter(TURNS * images, f"{name}'s {part} of {data.name} in four turns", " images") as bar:

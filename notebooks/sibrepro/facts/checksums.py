@@ -18,10 +18,15 @@ def file() -> Path:
     return paths.published() / "SHA256SUMS"
 
 
+def stamp(file: Path) -> tuple[int, ...]:
+    """Part of a cache's key: a file written anew is read anew."""
+    known = file.stat()
+    return known.st_mtime_ns, known.st_size, known.st_ino
+
+
 def checked(path: Path) -> Path:
     """`path`, if its content is the published one."""
-    known = path.stat()
-    found = _sha256(path, (known.st_mtime_ns, known.st_size, known.st_ino))
+    found = _sha256(path, stamp(path))
     if (found, _name(path)) not in _lines():
         raise ValueError(
             f"{paths.relative(path)} is damaged, or not the published file: {paths.relative(file())} has no line for "

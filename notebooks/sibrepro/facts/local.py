@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 import functools
 import json
-import math
 import os
 import sys
 import time
@@ -35,7 +34,7 @@ from sibcore import __version__
 from sibcore.files import parse_json, read_tensors, sha256, write_atomically
 from sibrepro import paths
 from sibrepro.facts import provenance
-from sibrepro.facts.record import Record, as_dict
+from sibrepro.facts.record import Record, as_dict, numbers, plain
 
 DONE = "done"
 PROVENANCE = "provenance.json"
@@ -82,9 +81,8 @@ def read(folder: Path) -> Record:
     if problem:
         raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
     params, made, metrics = (_read_json(folder / f"{name}.json") for name in ("params", "provenance", "metrics"))
-    metrics = {name: math.nan if value is None else value for name, value in metrics.items()}
     arrays = safetensors.numpy.load_file(folder / ARRAYS)
-    return Record(folder.name, made.pop("version", 0), params, metrics, made, arrays, _Folder(folder))
+    return Record(folder.name, made.pop("version", 0), params, numbers(metrics), made, arrays, _Folder(folder))
 
 
 def compute(
@@ -155,8 +153,7 @@ def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: fl
     return {
         "params.json": _to_json(as_dict(params)),
         PROVENANCE: _to_json(provenance.collect(as_dict(params), seconds) | made_of),
-        # JSON has no NaN; a run that diverged is a result too
-        "metrics.json": _to_json({name: None if _diverged(value) else value for name, value in metrics.items()}),
+        "metrics.json": _to_json(plain(metrics)),
         ARRAYS: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
     }
 
@@ -202,10 +199,6 @@ def lock(folder: Path) -> AcquireReturnProxy:
     except Timeout:
         say(f"{folder.name}: another process is computing it; waiting")
         return held.acquire()
-
-
-def _diverged(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _to_json(value: Any) -> bytes:

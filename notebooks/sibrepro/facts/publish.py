@@ -12,7 +12,7 @@ import safetensors.torch
 from sibcore.files import write_atomically
 from sibrepro.facts import checksums, published
 from sibrepro.facts.experiment import Experiment
-from sibrepro.facts.record import Record
+from sibrepro.facts.record import Record, plain
 
 
 def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
@@ -38,12 +38,12 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
 
 def line(record: Record) -> dict[str, Any]:
     """A record as a line of facts."""
-    values = {name: getattr(record, name) for name in published.FIELDS}
+    values = {name: getattr(record, name) for name in published.FIELDS} | {"metrics": plain(record.metrics)}
     return values | {"sha256": published.content_hash(values, record.arrays)}
 
 
 def _write_lines(experiment: Experiment, records: Iterable[Record]) -> None:
-    lines = "".join(json.dumps(line(record), sort_keys=True) + "\n" for record in records)
+    lines = "".join(json.dumps(line(record), sort_keys=True, allow_nan=False) + "\n" for record in records)
     write_atomically(published.lines_file(experiment.name), lines.encode())
 
 

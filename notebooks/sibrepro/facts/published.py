@@ -25,8 +25,8 @@ from torch import Tensor
 
 from sibcore.files import parse_json
 from sibrepro import paths
-from sibrepro.facts.checksums import checked
-from sibrepro.facts.record import Record
+from sibrepro.facts.checksums import checked, stamp
+from sibrepro.facts.record import Record, numbers
 
 FIELDS = ("id", "version", "params", "metrics", "provenance")  # of a `Record`, in its order
 
@@ -34,7 +34,7 @@ FIELDS = ("id", "version", "params", "metrics", "provenance")  # of a `Record`, 
 def find(experiment: str) -> dict[str, Record]:
     """All published runs of an experiment by id."""
     file = lines_file(experiment)
-    return _read(experiment, file, _stamp(file)) if file.is_file() else {}
+    return _read(experiment, file, stamp(file)) if file.is_file() else {}
 
 
 def experiments() -> list[str]:
@@ -44,12 +44,6 @@ def experiments() -> list[str]:
 def everything() -> list[Record]:
     """All published runs of all experiments."""
     return [record for experiment in experiments() for record in find(experiment).values()]
-
-
-def _stamp(file: Path) -> tuple[int, ...]:
-    """Part of a cache's key: a file written anew is read anew."""
-    known = file.stat()
-    return known.st_mtime_ns, known.st_size, known.st_ino
 
 
 def lines_file(experiment: str) -> Path:
@@ -84,7 +78,8 @@ def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
             name, own = line["id"], arrays.get(line["id"], {})
             if line["sha256"] != content_hash(line, own):
                 raise ValueError(f"{name} does not match its hash")
-            records[name] = Record(*(line[field] for field in FIELDS), own, _Published(experiment, name))
+            values = line | {"metrics": numbers(line["metrics"])}
+            records[name] = Record(*(values[field] for field in FIELDS), own, _Published(experiment, name))
         except (ValueError, KeyError, TypeError) as error:
             where = f"{paths.relative(file)}, line {number}"
             raise ValueError(f"{where} is damaged ({error}): take the published files again (git checkout)") from error
@@ -136,7 +131,7 @@ class _Published:
 
     def _find(self, name: str) -> tuple[Any, dict[str, Any]]:
         file = checkpoints_file(self.experiment)
-        opened, known = _checkpoints(file, _stamp(file)) if file.is_file() else (None, {})
+        opened, known = _checkpoints(file, stamp(file)) if file.is_file() else (None, {})
         if f"{self.name}/{name}" not in known:
             raise FileNotFoundError(f"{self.name}: its checkpoint {name!r} is not published; compute the run here")
         return opened, known[f"{self.name}/{name}"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,6 +41,17 @@ class Record:
     provenance: dict[str, Any]
     arrays: Mapping[str, np.ndarray]
     files: Files
+
+
+def plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON has them, which knows no NaN: null is what diverged, for that is a result too."""
+    diverged = {name for name, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)}
+    return {name: None if name in diverged else value for name, value in metrics.items()}
+
+
+def numbers(written: Mapping[str, Any]) -> dict[str, Any]:
+    """What `plain` wrote."""
+    return {name: math.nan if value is None else value for name, value in written.items()}
 
 
 def run_id(experiment: str, params: Any, oldest: Collection[str] = ()) -> str:

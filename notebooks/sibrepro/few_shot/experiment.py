@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import shutil
 import time
@@ -26,7 +25,7 @@ from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import Evaluation, evaluate
-from sibcore.files import parse_json, put_weights, sha256, write_atomically
+from sibcore.files import key_of, parse_json, put_weights, sha256, write_atomically
 from sibcore.sib import SIB
 from sibcore.vision import pretrain
 from sibcore.vision.features import Features, feature_bank
@@ -304,4 +303,4 @@ def _stopped(todo: Mapping[FewShot, Source]) -> Iterator[tuple[Block, Source]]:
 def _folder(block: Block, origin: Source) -> Path:
     """The same settings, features and code give the same folder, so that a stopped training is found again."""
     what = [[as_dict(p) for stream in block for p in stream], origin.hashes, FEW_SHOT.version, __version__]
-    return cache_folder() / "stacks" / hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
+    return cache_folder() / "stacks" / key_of(what)

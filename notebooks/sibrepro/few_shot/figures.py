@@ -17,6 +17,7 @@ from sibcore.episodes import EpisodeSampler
 from sibcore.reference import Step
 from sibrepro.facts import Record
 from sibrepro.few_shot.glyphs import glyph_set
+from sibrepro.few_shot.looks import in_the_plane
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import Score
 
@@ -67,16 +68,15 @@ def task_in_the_plane(record: Record) -> Figure:
 def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure:
     """One task along theta^0, ..., theta^K: probabilities and xi of every query, and the class weights in the plane."""
     figure, axes = plt.subplots(3, len(steps), figsize=(2.6 * len(steps), 7.6), squeeze=False, layout="constrained")
-    mean = query.mean(0)
-    plane = torch.linalg.svd(query - mean)[2][:2].T
-    points = ((query - mean) @ plane).numpy()
+    place = in_the_plane(query)
+    points = place(query).numpy()
     reach = max(float(step.dl_dy.detach().abs().max()) for step in steps)
     same = {"aspect": "auto", "interpolation": "nearest"}
     for step, k, column in zip(steps, range(len(steps)), axes.T, strict=True):
         probability, right = step.y_hat.detach().softmax(-1), step.y_hat.argmax(-1) == labels
         column[0].imshow(probability, cmap="cividis", vmin=0, vmax=1, **same)
         column[1].imshow(step.dl_dy.detach(), cmap="PuOr", vmin=-reach, vmax=reach, **same)
-        weights = ((torch.nn.functional.normalize(step.theta.detach(), dim=-1) - mean) @ plane).numpy()
+        weights = place(torch.nn.functional.normalize(step.theta.detach(), dim=-1)).numpy()
         for way in range(len(weights)):
             _class(column[2], way, points[labels == way], s=14, alpha=0.55, linewidth=0)
             _class(column[2], way, weights[[way]], s=120, edgecolor="black", linewidth=1.3)

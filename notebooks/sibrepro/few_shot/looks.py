@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -105,14 +105,20 @@ def _view(model: SIB, features: Tensor, tasks: Tasks) -> dict[str, Tensor]:
     right = [(model.classify(query, theta).argmax(-1) == part.query_labels).double().mean(1) for theta in thetas]
     gain = right[-1] - right[0]
     one = int(gain.argsort(stable=True)[len(gain) * 3 // 4])
-    mean = query[one].mean(0)
-    axes = torch.linalg.svd(query[one] - mean)[2][:2]
+    place = in_the_plane(query[one])
     weights = torch.stack([F.normalize(theta[one], dim=-1) for theta in thetas])
     points = {"queries": query[one], "support": support[one], "theta": weights}
     view = {"labels": part.query_labels[one], "support_labels": part.support_labels[one]}
     view |= {"accuracy": torch.stack([accuracy[one] for accuracy in right])}
-    view |= {name: (values - mean) @ axes.T for name, values in points.items()}
+    view |= {name: place(values) for name, values in points.items()}
     return {f"view/{name}": values for name, values in view.items()}
+
+
+def in_the_plane(query: Tensor) -> Callable[[Tensor], Tensor]:
+    """Where points [..., d] lie in the plane of the two largest principal components of queries [n, d]: [..., 2]."""
+    mean = query.mean(0)
+    axes = torch.linalg.svd(query - mean)[2][:2]
+    return lambda points: (points - mean) @ axes.T
 
 
 class Orders(nn.Module):

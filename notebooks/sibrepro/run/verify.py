@@ -42,12 +42,12 @@ def _with_images(look: Callable) -> Callable:
 
 
 COMPUTE = {THEORY: study, SIB: model.sib_experiment, BNN: model.bnn_experiment, OPTIMUM: optimum.experiment}
-RUN = {
+RUN = {  # by settings alone
     settings.FEW_SHOT: few_shot.few_shot,
     settings.RIVAL: few_shot.rival,
     ADAPTATION: adapt,
     ANY_WAY: any_way,
-}  # by settings alone
+}
 LOOK = {  # at what a few-shot run trained: at the published one
     settings.UNBALANCED: unbalanced,
     settings.INSIDE: inside,

@@ -18,9 +18,7 @@ too: what is new to the network are the pictures, what is new to SIB are the cla
 from __future__ import annotations
 
 import argparse
-import hashlib
 import itertools
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -34,16 +32,16 @@ from sibcore import datasets
 from sibcore.apply.transduce import resized, step_size
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.episodes import EpisodeSampler, Tasks
-from sibcore.evaluate import evaluate, rows
-from sibcore.files import weights_of, write_tensors
+from sibcore.evaluate import Evaluation, evaluate, rows
+from sibcore.files import key_of, weights_of, write_tensors
 from sibcore.group import negative_elbo
 from sibcore.progress import steps as progress
 from sibcore.sib import SIB, unit
 from sibcore.train import BEST
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
-from sibcore.vision.encode import encode
-from sibcore.vision.features import features_hash, read_known
+from sibcore.vision.encode import batch_of
+from sibcore.vision.features import extract, features_hash, read_known, write_known
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import shipped
 from sibrepro.pacs.shipped import directions
@@ -115,7 +113,7 @@ def any_way(p: AnyWay) -> Record:
     """
     small, large = datasets.load("cifar-fs"), datasets.load("pacs", size=224)
     network = imagenet_network(p.backbone, 224)
-    made_of = {small.name: small.sha256, large.name: large.sha256, "network": features_hash(_weights(network))}
+    made_of = {small.name: small.sha256, large.name: large.sha256, "network": features_hash(network.state_dict())}
 
     def compute(p: AnyWay, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         banks = {f"cifar-fs {split}": _bank(p, small, split, made_of) for split in ("train", "test")}
@@ -225,8 +223,8 @@ def tested(model: SIB, trained: dict[str, int], features: Tensor, tasks: Tasks) 
     gain = after - before
     found = {}
     for end, values in {"": after, "/before": before, "/gain": gain}.items():
-        half = 1.96 * values.std(correction=0).item() / len(values) ** 0.5
-        found |= {end: values.mean().item(), f"{end}_ci95": half}
+        score = Evaluation(values)
+        found |= {end: score.mean, f"{end}_ci95": score.interval}
     return found
 
 
@@ -238,30 +236,24 @@ def _bank(p: AnyWay, data: ImageSet, part: str, made_of: dict[str, str]) -> tupl
     kept = np.sort(np.concatenate(places))
     size = data.images.shape[1] if part in data.domain_names else p.size
     what = {"part": part, "size": size, "per_class": p.per_class, "network": made_of["network"], "data": data.sha256}
-    key = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
-    path = cache_folder() / "features" / f"{data.name}-{p.backbone}-{part}-{key}.safetensors"
+    path = cache_folder() / "features" / f"{data.name}-{p.backbone}-{part}-{key_of(what)}.safetensors"
     found = read_known(path, what)
     if found is None:
         found = {"features": _features(p.backbone, data, chosen[kept], size)}
-        write_tensors(path, found, what | {"sha256": features_hash(found)})
+        write_known(path, found, what)
     return found["features"], torch.from_numpy(of_part[kept])
 
 
-def _features(backbone: str, data: ImageSet, chosen: np.ndarray, size: int, part: int = 64) -> Tensor:
+def _features(backbone: str, data: ImageSet, chosen: np.ndarray, size: int) -> Tensor:
     network = imagenet_network(backbone, size).to(memory_format=torch.channels_last)
-    parts = np.array_split(chosen, -(-len(chosen) // part))
-    return torch.cat(
-        [encode(network, _resized(data.images[parts[i]], size)) for i in progress(len(parts), f"{data.name}", "part")]
-    )
+    images = torch.tensor(data.images[chosen])
+    return extract(network, images, lambda batch: _resized(batch, size), data.name, batch_of(network, size))
 
 
-def _resized(images: np.ndarray, size: int) -> np.ndarray:
-    """uint8 [n, H, W, 3] -> uint8 [n, size, size, 3]"""
+def _resized(images: Tensor, size: int) -> Tensor:
+    """uint8 [n, H, W, 3] -> floats [n, 3, size, size] in [0, 1], rounded as a picture's are."""
+    pixels = as_float(images)
     if images.shape[1] == size:
-        return images
-    larger = F.interpolate(as_float(torch.tensor(images)), (size, size), mode="bicubic", antialias=True)
-    return (255 * larger).clamp(0, 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-
-
-def _weights(network: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
+        return pixels
+    larger = F.interpolate(pixels, (size, size), mode="bicubic", antialias=True)
+    return (255 * larger).clamp(0, 255).round() / 255

@@ -162,6 +162,12 @@ def test_texts_and_options_have_to_be_equal():
     assert compare.compare(pair[0], pair[0], {"*": 0.5}).agrees
 
 
+def test_what_diverged_can_be_published(project):
+    publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS | {"accuracy": math.nan}))
+    assert math.isnan(EXPERIMENT.published(Settings()).metrics["accuracy"])
+    assert "NaN" not in published.lines_file(EXPERIMENT.name).read_text()
+
+
 @pytest.mark.parametrize(("theirs", "ours"), [(math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)])
 def test_what_diverged_there_has_to_diverge_here(theirs, ours):
     pair = [record(EXPERIMENT, Settings(), {"x": x}) for x in (theirs, ours)]

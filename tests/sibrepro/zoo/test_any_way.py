@@ -65,12 +65,14 @@ def test_shapes_of_tasks_vary_and_fit_the_pictures_there_are(bank):
 
 
 def test_pictures_are_made_larger():
-    images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), dtype=np.uint8)
-    larger = any_way._resized(images, 16)
-    assert larger.shape == (2, 16, 16, 3)
-    assert larger.dtype == np.uint8
-    assert np.abs(larger.astype(float).mean((1, 2)) - images.mean((1, 2))).max() < 3
-    assert any_way._resized(images, 8) is images
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), dtype=np.uint8))
+    larger = 255 * any_way._resized(images, 16)
+    assert larger.shape == (2, 3, 16, 16)
+    torch.testing.assert_close(
+        larger, larger.round().clamp(0, 255), atol=1e-3, rtol=0
+    )  # whole numbers, as in a picture
+    assert (larger.mean((2, 3)) - images.float().mean((1, 2))).abs().max() < 3
+    assert torch.equal(any_way._resized(images, 8), images.permute(0, 3, 1, 2) / 255)
 
 
 def test_xi_does_not_see_what_is_added_to_all_logits_of_a_query(trained):
