@@ -68,9 +68,7 @@ def test_pictures_are_made_larger():
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (2, 8, 8, 3), dtype=np.uint8))
     larger = 255 * any_way._resized(images, 16)
     assert larger.shape == (2, 3, 16, 16)
-    torch.testing.assert_close(
-        larger, larger.round().clamp(0, 255), atol=1e-3, rtol=0
-    )  # whole numbers, as in a picture
+    torch.testing.assert_close(larger, larger.round().clamp(0, 255), atol=1e-3, rtol=0)  # whole numbers
     assert (larger.mean((2, 3)) - images.float().mean((1, 2))).abs().max() < 3
     assert torch.equal(any_way._resized(images, 8), images.permute(0, 3, 1, 2) / 255)
 
