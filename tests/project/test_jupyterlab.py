@@ -27,7 +27,6 @@ from sibrepro import paths
 
 pytestmark = [pytest.mark.slow, needs_chromium]
 
-NOTEBOOK = "02_spinning_lines.ipynb"
 SMALL = "\nepochs, tasks, seeds = 2, 16, 1"
 STATE = """
 const all = (selector, root) => [...(root || document).querySelectorAll(selector)];
@@ -51,18 +50,17 @@ return named && named.querySelector(".noUi-handle");
 """
 
 
-@pytest.fixture
-def notebook(tmp_path):
-    """Notebook 02 up to Figure 3, without its outputs, for a training of a moment."""
-    content = nbformat.read(paths.PACKAGE.parents[1] / "notebooks" / NOTEBOOK, as_version=4)
-    figure = next(i for i, cell in enumerate(content.cells) if "02_figure_3" in cell.source)
-    content.cells = content.cells[: figure + 1]
+def fresh(name, folder, upto="", added=""):
+    """A notebook of the repository up to the cell with `upto`, as if never run: the tests see by the prompts what ran."""
+    content = nbformat.read(paths.PACKAGE.parents[1] / "notebooks" / name, as_version=4)
+    last = next((i for i, cell in enumerate(content.cells) if upto and upto in cell.source), len(content.cells))
+    content.cells = content.cells[: last + 1]
     for cell in content.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-            cell.source += SMALL if "parameters" in cell.metadata.get("tags", []) else ""
-    nbformat.write(content, tmp_path / NOTEBOOK)
-    return tmp_path / NOTEBOOK
+            cell.source += added if "parameters" in cell.metadata.get("tags", []) else ""
+    nbformat.write(content, folder / name)
+    return folder / name
 
 
 @contextlib.contextmanager
@@ -82,7 +80,7 @@ def jupyterlab(notebook):
         command = [sys.executable, "-m", "jupyterlab", *options]
         server = subprocess.Popen(command, env=os.environ | own, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
         try:
-            until(lambda: _answers(f"http://127.0.0.1:{port}/api/status?token={token}", server), 60)
+            until(lambda: _answers(f"http://127.0.0.1:{port}/api/status?token={token}", server))
             yield f"http://127.0.0.1:{port}/lab/tree/{notebook.name}?token={token}"
         finally:
             _stop(server)
@@ -107,10 +105,11 @@ def _stop(server):
     assert left == [], "the server or a kernel did not end when asked to"
 
 
-def test_all_cells_run_from_the_menu_and_the_figure_is_seen(notebook):
+def test_all_cells_run_from_the_menu_and_the_figure_is_seen(tmp_path):
+    notebook = fresh("02_spinning_lines.ipynb", tmp_path, "02_figure_3", SMALL)
     with jupyterlab(notebook) as address, browser() as chromium:
         state = _opened_and_run(chromium, address)
-        figure = until(lambda: max(chromium.execute_script(STATE)["pictures"], default=0), 20)
+        figure = until(lambda: max(chromium.execute_script(STATE)["pictures"], default=0))
     cells = nbformat.read(notebook, as_version=4).cells
     assert len(state["prompts"]) == sum(cell.cell_type == "code" for cell in cells)
     assert state["errors"] == []
@@ -119,36 +118,40 @@ def test_all_cells_run_from_the_menu_and_the_figure_is_seen(notebook):
 
 
 def test_a_slider_changes_the_picture(tmp_path):
-    notebook = tmp_path / "00_sib_in_ten_minutes.ipynb"
-    notebook.write_bytes((paths.PACKAGE.parents[1] / "notebooks" / notebook.name).read_bytes())
+    notebook = fresh("00_sib_in_ten_minutes.ipynb", tmp_path)
     with jupyterlab(notebook) as address, browser() as chromium:
         state = _opened_and_run(chromium, address)
         assert state["errors"] == []
-        picture = until(lambda: chromium.execute_script(DRAWN), 60)
-        handle = until(lambda: chromium.execute_script(HANDLE, "K"), 20)
+        picture = until(lambda: chromium.execute_script(DRAWN))
+        handle = until(lambda: chromium.execute_script(HANDLE, "K"))
         handle.send_keys(Keys.ARROW_LEFT)
-        until(lambda: chromium.execute_script(DRAWN) not in (None, picture), 30)
+        until(lambda: chromium.execute_script(DRAWN) not in (None, picture))
         assert chromium.execute_script("return arguments[0].getAttribute('aria-valuetext')", handle) == "4"
 
 
 def _opened_and_run(chromium, address):
     look(chromium, 1400, 5000, "light")  # tall: JupyterLab draws the cells that are on the screen
     chromium.get(address)
-    until(lambda: _has(chromium, ".jp-Notebook .jp-CodeCell"), 60)
-    until(lambda: _has(chromium, ".jp-Notebook-ExecutionIndicator[data-status='idle']"), 60)
+    until(lambda: _has(chromium, ".jp-Notebook .jp-CodeCell"))
+    until(lambda: _idle(chromium))
     _run_all(chromium)
-    return until(lambda: _finished(chromium), 120)
+    return until(lambda: _finished(chromium))
+
+
+def _idle(chromium):
+    _answer_dialogs(chromium)
+    return _has(chromium, ".jp-Notebook-ExecutionIndicator[data-status='idle']")
 
 
 def _run_all(chromium):
     """Through the menu; again if nothing starts: a click while JupyterLab still connects to the kernel can get lost."""
-    for _ in range(3):
+    for _ in range(6):
         _click(chromium, ".lm-MenuBar-item", "Run")
         _click(chromium, ".lm-Menu-item[data-command='runmenu:run-all']", "Run All Cells")
         with contextlib.suppress(AssertionError):
             until(lambda: any(p.strip("[]: ") for p in chromium.execute_script(STATE)["prompts"]), 15)
             return
-    raise AssertionError("no cell started after three clicks on Run All Cells")
+    raise AssertionError("no cell started after six clicks on Run All Cells")
 
 
 def _finished(chromium):
@@ -172,7 +175,7 @@ def _click(chromium, selector, text):
                 return False
             return True
 
-    until(clicked, 30)
+    until(clicked)
 
 
 def _answer_dialogs(chromium):
