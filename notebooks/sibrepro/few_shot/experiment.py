@@ -66,15 +66,17 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
     )
 
 
-# What differs from the recipe's defaults, by image set: 84 pixels on a CPU take small images first, and bfloat16.
-RECIPES: dict[str, dict[str, Any]] = {
-    "mini-imagenet": {"epochs": 30, "small": 48, "small_epochs": 20, "precision": "bfloat16"}
+# What differs from the recipe's defaults, by image set and network: 84 pixels on a CPU take small images first, and
+# bfloat16.
+RECIPES: dict[tuple[str, str], dict[str, Any]] = {
+    ("mini-imagenet", "conv4-64"): {"epochs": 60, "small": 48, "small_epochs": 45, "precision": "bfloat16"},
+    ("mini-imagenet", "conv4-128"): {"epochs": 40, "small": 48, "small_epochs": 30, "precision": "bfloat16"},
 }
 
 
 def pretrained_network(data: ImageSet, backbone: str, epochs: int = 0) -> Path:
     """The file of the network that experiments on `data` use; 0 epochs: as many as its recipe says."""
-    changes = RECIPES.get(data.name, {}) | ({"epochs": epochs} if epochs else {})
+    changes = RECIPES.get((data.name, backbone), {}) | ({"epochs": epochs} if epochs else {})
     return pretrained(data, backbone=backbone, **changes).files.path(pretrain.BACKBONE)
 
 

@@ -54,7 +54,7 @@ PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
     Pretraining(backbone="conv4-64", epochs=SHORT),
     Pretraining(backbone="conv4-128", epochs=10),
-    *(Pretraining(backbone=name, dataset="mini-imagenet", **RECIPES["mini-imagenet"]) for name in BACKBONES),
+    *(Pretraining(dataset=dataset, backbone=name, **changes) for (dataset, name), changes in RECIPES.items()),
 ]
 
 
