@@ -1,8 +1,8 @@
-"""SIBs that are trained together, S streams of tasks times E models per stream, behind one interface.
+"""Models that are trained together, S streams of tasks times E models per stream, behind one interface.
 
-`Stacked` does it in one pass. `Apart` takes any models, one after another: it has what a stack lacks (noise, KL,
-running statistics, another xi), and is faster for one model as long as nothing is compiled. Model (s, e) is number
-s E + e.
+`Stacked` does it for SIBs in one pass. `Apart` takes any models, heads of `sibcore.baselines` among them, one after
+another: it has what a stack lacks (noise, KL, running statistics, another xi), and is faster for one model as long as
+nothing is compiled. Model (s, e) is number s E + e.
 
     group(support, support_labels, query, query_labels, noise)    losses and accuracies, [M] each
     group.noise(tasks, seed, step)                                noise of q for a step, where there is any
@@ -58,13 +58,17 @@ class Apart(nn.Module):
 
     def noise(self, tasks: int, seed: int, step: int) -> list[Tensor | None]:
         """For a step of training, the same for a model in any company."""
-        if not any(model.sigma for model in self.models):
-            return [None] * len(self.models)
-        return [model.noise(tasks, torch.Generator().manual_seed(combine(seed, step))) for model in self.models]
+        noisy = [getattr(model, "sigma", 0) > 0 for model in self.models]
+        return [
+            model.noise(tasks, torch.Generator().manual_seed(combine(seed, step))) if has else None
+            for model, has in zip(self.models, noisy, strict=True)
+        ]
 
     def trained(self) -> dict[str, Tensor]:
         """xi of a model with K = 0 takes no part, and weight decay must not touch it."""
-        idle = tuple(f"models.{i}.xi." for i, model in enumerate(self.models) if model.steps == 0)
+        idle = tuple(
+            f"models.{i}.xi." for i, model in enumerate(self.models) if isinstance(model, SIB) and not model.steps
+        )
         return {name: p for name, p in self.named_parameters() if not name.startswith(idle)}
 
     def part(self, i: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -80,14 +84,18 @@ Group = Stacked | Apart
 
 def grouped(models: Sequence[Sequence[SIB]], compiled: bool) -> Group:
     """The models [S][E] as what trains them fastest."""
-    many = sum(len(stream) for stream in models) > 1
-    return Stacked(models) if (many or compiled) and misfit(models) is None else Apart(models)
+    several = list(itertools.chain(*models))
+    faster = (len(several) > 1 or compiled) and all(isinstance(model, SIB) for model in several)
+    return Stacked(models) if faster and misfit(models) is None else Apart(models)
 
 
 def negative_elbo(
-    model: SIB, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor | None
+    model: nn.Module, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Eq. (avi), mean over the tasks, and the logits [B, n, k]; features are unit vectors."""
+    if not isinstance(model, SIB):  # nothing but the likelihood
+        logits = model.answer(support, support_labels, query)
+        return F.cross_entropy(logits.mT, query_labels), logits
     theta = model.infer(support, support_labels, query, noise)[-1]
     logits = model.classify(query, model.sample(theta, noise, -1))
     loss = F.cross_entropy(logits.mT, query_labels)

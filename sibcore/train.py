@@ -1,4 +1,4 @@
-"""Meta-training of SIBs on a bank of frozen features (Algorithm 1): one loop, for one model or for many in one pass.
+"""Meta-training on a bank of frozen features (Algorithm 1): one loop, for one model or for many in one pass.
 
 Task i is a function of (seed, i) and noise one of (seed, step), so parameters, momenta and the step are the whole
 state: an interrupted run that goes on, with as many threads as it began with, ends in the same bits. The loss is a sum
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from sibcore import __version__
@@ -32,10 +32,11 @@ from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate_each, rows, unit_bank
 from sibcore.files import check_same, hash_of, put_weights, read_tensors, weights_of, write_tensors
 from sibcore.group import Group, grouped
-from sibcore.settings import Settings, setting
+from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
 
 STATE, LAST, BEST = "training.safetensors", "last.safetensors", "best.safetensors"
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
 STATE_OF = ("history", "threads")  # what a checkpoint says of how far it is, and how it got there
 
 History = list[dict[str, Any]]  # a row for every `Schedule.every` steps
@@ -45,13 +46,25 @@ History = list[dict[str, Any]]  # a row for every `Schedule.every` steps
 class Schedule(Settings):
     """How to meta-train."""
 
+    optimiser: str = one_of("sgd", "adam")  # adam's rate rises to lr in a tenth of the steps, and falls to 0
     steps: int = setting(40_000, least=1)
     batch: int = setting(8, least=1)
     lr: float = setting(1e-3, above=0)
-    momentum: float = setting(0.9, least=0, below=1)  # Nesterov's
-    weight_decay: float = setting(5e-4, least=0)
+    momentum: float = setting(0.9, least=0, below=1)  # Nesterov's, of sgd
+    weight_decay: float = setting(5e-4, least=0)  # of sgd
     every: int = setting(1000, least=1)  # steps between validations, each with a checkpoint
     seed: int = setting(0, least=0)  # of the noise of q; tasks have the sampler's seed
+
+    @property
+    def state(self) -> list[str]:
+        """What the optimiser keeps beside each parameter."""
+        return ["momentum", "square"] if self.optimiser == "adam" else ["momentum"] * bool(self.momentum)
+
+    def rates(self, step: int) -> list[float]:
+        """Adam's rate in a step, and what takes the bias off its mean of squares."""
+        rise, t = max(1, self.steps // 10), step + 1
+        share = t / rise if t < rise else (1 + math.cos(math.pi * (t - rise) / (self.steps - rise + 1))) / 2
+        return [self.lr * share / (1 - BETAS[0] ** t), 1 - BETAS[1] ** t]
 
 
 # "We run SGD with batch size 8 for 40000 steps, where the learning rate is fixed to 1e-3", says the paper. The release
@@ -60,7 +73,7 @@ SCHEDULES = {"paper": Schedule(momentum=0.0, weight_decay=0.0), "release": Sched
 
 
 def train(
-    models: SIB | Sequence[Sequence[SIB]],
+    models: nn.Module | Sequence[Sequence[nn.Module]],
     bank: Tensor,
     samplers: EpisodeSampler | Sequence[EpisodeSampler],
     schedule: Schedule | None = None,
@@ -70,14 +83,15 @@ def train(
     compile: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> History | list[list[History]]:
-    """Train a SIB in place on tasks of `bank [N, d]` and return its history; or SIBs [S][E] and return theirs [S][E].
+    """Train a model in place on tasks of `bank [N, d]` and return its history; or models [S][E] and return theirs.
 
-    Models of stream s see the tasks of samplers[s]. One whose loss becomes NaN or infinite does not stop the others.
+    A model is a SIB, or any other that has its `setup`, `ways`, `dim` and `answer`. Models of stream s see the tasks of
+    samplers[s]. One whose loss becomes NaN or infinite does not stop the others.
     `validation` is a bank and its fixed tasks. With a `folder` the run leaves checkpoints there and goes on from them.
     `compile` is worth its minute of compilation in runs of more than a few thousand steps. On a terminal there is a
     bar, elsewhere a line per row; `report` takes the lines instead.
     """
-    alone = isinstance(models, SIB)
+    alone = isinstance(models, nn.Module)
     grid, streams = ([[models]], [samplers]) if alone else (models, samplers)
     _check_samplers(grid, bank, streams)
     names = [f"{s}-{e}" for s, stream in enumerate(grid) for e in range(len(stream))]
@@ -85,7 +99,7 @@ def train(
     arguments = (grid, bank, streams, schedule or Schedule(), validation, files, report)
     histories = None
     # running statistics change inside the loss, which a compiled step cannot have
-    if compile and all(model.setup["normalise"] != "running" for stream in grid for model in stream):
+    if compile and all(model.setup.get("normalise") != "running" for stream in grid for model in stream):
         try:
             histories = _train(*arguments, compile=True)
         except NoCompiler as error:
@@ -96,7 +110,7 @@ def train(
 
 
 def _train(
-    grid: Sequence[Sequence[SIB]],
+    grid: Sequence[Sequence[nn.Module]],
     bank: Tensor,
     samplers: Sequence[EpisodeSampler],
     schedule: Schedule,
@@ -116,12 +130,16 @@ def _train(
     saved = files.resume(models, abouts) if files else [{}] * len(models)
     group = grouped(grid, compile)
     features = unit_bank(models[0], bank, samplers[0].ways)
-    momenta = {name: torch.zeros_like(p) for name, p in group.trained().items()} if schedule.momentum else {}
+    state = {kind: {name: torch.zeros_like(p) for name, p in group.trained().items()} for kind in schedule.state}
+
+    def state_of(i: int) -> dict[str, Tensor]:
+        return {f"{kind}.{name}": own for kind, of in state.items() for name, own in group.part(i, of).items()}
+
     for i, tensors in enumerate(saved):
-        for name, momentum in group.part(i, momenta).items():
-            momentum.copy_(tensors.get(f"momentum.{name}", momentum))
-    step = _compiled(sgd_step) if compile else sgd_step
-    advance = functools.partial(step, group, group.trained(), momenta, schedule, features)
+        for name, own in state_of(i).items():
+            own.copy_(tensors.get(name, own))
+    step = _compiled(train_step) if compile else train_step
+    advance = functools.partial(step, group, group.trained(), state, schedule, features)
 
     first, watched = len(abouts[0]["history"]) * schedule.every, report is None and sys.stderr.isatty()
     bar = tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched)
@@ -137,7 +155,7 @@ def _train(
             for about, row in zip(abouts, rows, strict=True):
                 about["history"].append(row)
             if files:
-                files.save(models, [group.part(i, momenta) for i in range(len(models))], abouts, stop == schedule.steps)
+                files.save(models, [state_of(i) for i in range(len(models))], abouts, stop == schedule.steps)
             say(_line(rows, schedule.steps))
     return [about["history"] for about in abouts]
 
@@ -160,7 +178,8 @@ def _train_steps(
             for name in ("support", "support_labels", "query", "query_labels")
         )
         noise = group.noise(schedule.batch, schedule.seed, step)
-        sums = sums + advance(*of_tasks, noise)
+        rates = torch.tensor(schedule.rates(step)) if schedule.optimiser == "adam" else None
+        sums = sums + advance(*of_tasks, noise, rates)
         bar.update()
     losses, accuracies = (sums / (stop - start)).tolist()
     if not any(map(math.isfinite, losses)):
@@ -172,10 +191,10 @@ def _train_steps(
     ]
 
 
-def sgd_step(
+def train_step(
     group: Group,
     parameters: dict[str, Tensor],
-    momenta: Mapping[str, Tensor],
+    state: Mapping[str, Mapping[str, Tensor]],
     schedule: Schedule,
     bank: Tensor,
     support: Tensor,
@@ -183,8 +202,9 @@ def sgd_step(
     query: Tensor,
     query_labels: Tensor,
     noise: list[Tensor | None] | None,
+    rates: Tensor | None = None,
 ) -> Tensor:
-    """A step of stochastic gradient descent as torch.optim.SGD has it, in place; losses and accuracies as [2, M].
+    """A step of descent as torch.optim.SGD has it, or with `rates` Adam, in place; losses and accuracies as [2, M].
 
     The tasks [S, B, ...] come as rows of the bank: a compiler may then make one piece of the whole step.
     """
@@ -202,12 +222,26 @@ def sgd_step(
         gradients = dict(zip(parameters, torch.autograd.grad(losses.sum(), parameters.values()), strict=True))
     with torch.no_grad():
         for name, parameter in parameters.items():
-            gradient = gradients[name].add(parameter, alpha=schedule.weight_decay)
-            parameter.sub_(gradient, alpha=schedule.lr)
-            if schedule.momentum:
-                momentum = momenta[name].mul_(schedule.momentum).add_(gradient)
-                parameter.sub_(momentum, alpha=schedule.lr * schedule.momentum)  # Nesterov's
+            own = {kind: of[name] for kind, of in state.items()}
+            if rates is None:
+                _sgd(parameter, gradients[name], schedule, **own)
+            else:
+                _adam(parameter, gradients[name], *rates.to(parameter).unbind(), **own)
         return torch.stack([losses, accuracies])
+
+
+def _sgd(parameter: Tensor, gradient: Tensor, schedule: Schedule, momentum: Tensor | None = None) -> None:
+    gradient = gradient.add(parameter, alpha=schedule.weight_decay)
+    parameter.sub_(gradient, alpha=schedule.lr)
+    if momentum is not None:
+        momentum.mul_(schedule.momentum).add_(gradient)
+        parameter.sub_(momentum, alpha=schedule.lr * schedule.momentum)  # Nesterov's
+
+
+def _adam(parameter: Tensor, gradient: Tensor, rate: Tensor, unbias: Tensor, momentum: Tensor, square: Tensor) -> None:
+    momentum.lerp_(gradient, 1 - BETAS[0])
+    square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+    parameter.sub_(rate * momentum / ((square / unbias).sqrt() + EPSILON))
 
 
 class NoCompiler(RuntimeError):
@@ -243,7 +277,7 @@ class Files:
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self.state, self.folders = folder / STATE, [folder / name for name in names]
 
-    def resume(self, models: Sequence[SIB], abouts: list[dict[str, Any]]) -> list[dict[str, Tensor]]:
+    def resume(self, models: Sequence[nn.Module], abouts: list[dict[str, Any]]) -> list[dict[str, Tensor]]:
         """Put the last checkpoint into models and abouts, and return its tensors, momenta among them, by model."""
         found = self._read()
         if not found:
@@ -257,8 +291,8 @@ class Files:
 
     def save(
         self,
-        models: Sequence[SIB],
-        momenta: Sequence[Mapping[str, Tensor]],
+        models: Sequence[nn.Module],
+        kept: Sequence[Mapping[str, Tensor]],
         abouts: Sequence[Mapping[str, Any]],
         finished: bool,
     ) -> None:
@@ -267,10 +301,7 @@ class Files:
             scores = [row.get("validation", 0) for row in about["history"]]
             if scores[-1] >= max(scores):
                 write_tensors(folder / BEST, weights_of(model), about)
-        states = [
-            weights_of(model) | {f"momentum.{name}": tensor for name, tensor in own.items()}
-            for model, own in zip(models, momenta, strict=True)
-        ]
+        states = [weights_of(model) | own for model, own in zip(models, kept, strict=True)]
         if not finished:
             every = {f"{i} {name}": tensor for i, state in enumerate(states) for name, tensor in state.items()}
             return write_tensors(self.state, every, {"models": abouts})
@@ -307,7 +338,7 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     return model, about
 
 
-def _check_samplers(grid: Sequence[Sequence[SIB]], bank: Tensor, samplers: Sequence[EpisodeSampler]) -> None:
+def _check_samplers(grid: Sequence[Sequence[nn.Module]], bank: Tensor, samplers: Sequence[EpisodeSampler]) -> None:
     if len(samplers) != len(grid):
         raise ValueError(f"{len(grid)} streams of models need as many samplers, got {len(samplers)}")
     for sampler in samplers:

@@ -3,7 +3,8 @@
     method = BASELINES["pt-map"](ways=5)
     sibcore.evaluate.evaluate(method, bank, tasks)
 
-Nothing here is trained: hyper-parameters have published defaults, and `tune` chooses among a few on validation tasks.
+BASELINES learn nothing: hyper-parameters have published defaults, and `tune` chooses among a few on validation tasks.
+HEADS are meta-trained by `sibcore.train`, as SIB is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sibcore.baselines.base import Baseline
+from sibcore.baselines.base import Baseline, Head
 from sibcore.baselines.clustering import TIM, OptimalTransportMAP, SoftKMeans
 from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTuning
 from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
@@ -34,6 +35,8 @@ BASELINES: dict[str, type[Baseline]] = {
     "pt-map": OptimalTransportMAP,
     "soft-k-means": SoftKMeans,
 }
+
+HEADS: dict[str, type[Head]] = {}
 
 
 def tune(

@@ -34,8 +34,8 @@ class Baseline(nn.Module):
             raise ValueError(f"ways = {ways}: a task needs at least 2 classes")
         if unknown := options.keys() - self.defaults:
             raise TypeError(f"{self.title} has no {', '.join(unknown)}: expected {', '.join(self.defaults)}")
-        self.ways = ways
-        for name, value in (self.defaults | options).items():
+        self.ways, self.options = ways, self.defaults | options
+        for name, value in self.options.items():
             number = type(self.defaults[name]) in (int, float)
             if not (value > 0 if number else value in self.grid[name]):
                 expected = "a number above 0" if number else f"one of {self.grid[name]}"
@@ -50,6 +50,26 @@ class Baseline(nn.Module):
         """[B, k, m]: 1 where a support example is of the class, else 0, in the dtype of the features."""
         classes = torch.arange(self.ways, device=support.device)
         return (support_labels.unsqueeze(1) == classes[:, None]).to(support)
+
+
+class Head(Baseline):
+    """A method whose parameters `sibcore.train` learns on tasks of training classes; `answer` has a gradient.
+
+    `build` makes its layers for features [d], d = `self.dim`, inside of a seeded generator. All classes are treated
+    alike and queries do not know their place, so a head does for any order of classes and of queries.
+    """
+
+    trained = True
+
+    def __init__(self, ways: int, dim: int, seed: int = 0, **options: Any) -> None:
+        super().__init__(ways, **options)
+        self.dim, self.setup = dim, {"ways": ways, "dim": dim, "seed": seed, **self.options}
+        with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
+            torch.manual_seed(seed)
+            self.build()
+
+    def build(self) -> None:
+        raise NotImplementedError
 
 
 def shares(weights: Tensor) -> Tensor:

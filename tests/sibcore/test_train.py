@@ -227,3 +227,55 @@ def test_a_loss_that_explodes_is_reported():
     sampler = EpisodeSampler(labels, 3, 1, 5, seed=0)
     with pytest.raises(ValueError, match="NaN or infinite in steps 0 to 5: lower lr or eta"):
         train(SIB(3, DIM), bank, sampler, Schedule(steps=5, lr=1e30))
+
+
+class Scaled(torch.nn.Module):
+    """A model that is no SIB: nearest class means under learned weights of the features."""
+
+    def __init__(self, ways: int = 3) -> None:
+        super().__init__()
+        self.ways, self.dim, self.setup = ways, DIM, {"ways": ways, "dim": DIM}
+        self.weight = torch.nn.Parameter(torch.ones(DIM))
+
+    def answer(self, support, support_labels, query):
+        means = torch.stack([support[:, support_labels[0] == c].mean(1) for c in range(self.ways)], 1)
+        return -torch.cdist(query * self.weight, means * self.weight) * 10
+
+
+def test_adam_on_any_model_is_torchs_own_with_one_cycle():
+    bank, labels = gaussian_bank()
+    sampler = EpisodeSampler(labels, 3, 2, 5, seed=0)
+    schedule = Schedule(optimiser="adam", steps=40, every=20, batch=4, lr=0.02)
+    model, twin = Scaled(), Scaled()
+    train(model, bank, sampler, schedule, report=lambda line: None)
+
+    optimiser = torch.optim.Adam(twin.parameters(), lr=1.0)
+    features = torch.nn.functional.normalize(bank, dim=-1)
+    for step, tasks in enumerate(sampler.batches(0, 40, 4)):
+        rate = (step + 1) / 4 if step + 1 < 4 else (1 + math.cos(math.pi * (step - 3) / 37)) / 2
+        optimiser.param_groups[0]["lr"] = 0.02 * rate
+        logits = twin.answer(features[tasks.support], tasks.support_labels, features[tasks.query])
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(logits.mT, tasks.query_labels).backward()
+        optimiser.step()
+    torch.testing.assert_close(model.weight, twin.weight, rtol=1e-5, atol=1e-6)
+    assert (model.weight - 1).abs().max() > 0.05
+
+
+def test_adam_goes_on_to_the_same_bits_after_a_stop(tmp_path):
+    bank, labels = gaussian_bank()
+    sampler = EpisodeSampler(labels, 3, 2, 5, seed=0)
+    schedule = Schedule(optimiser="adam", steps=6, every=2, batch=4, lr=0.02)
+    whole, parts, again = Scaled(), Scaled(), Scaled()
+    train(whole, bank, sampler, schedule, folder=tmp_path / "whole", report=lambda line: None)
+
+    class Enough(Exception):
+        pass
+
+    def stop(line):
+        raise Enough
+
+    with pytest.raises(Enough):
+        train(parts, bank, sampler, schedule, folder=tmp_path / "parts", report=stop)
+    train(again, bank, sampler, schedule, folder=tmp_path / "parts", report=lambda line: None)
+    assert torch.equal(again.weight, whole.weight) and not torch.equal(parts.weight, whole.weight)
