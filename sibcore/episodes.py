@@ -38,9 +38,9 @@ class EpisodeSampler:
     """k-way s-shot tasks with kq queries, drawn from the classes of `labels [N]`.
 
     Classes and images never repeat inside a task, and support and query are disjoint. Classes may differ in size.
-    With `alpha` the kq queries are spread over the classes by proportions from a symmetric Dirichlet(alpha); without,
-    each class has q. With `views` = R the bank is [R * N, d], view after view, and each image of a task comes from a
-    view drawn at random. Tensors are made on the device of `labels`.
+    With `alpha` the kq queries are spread over the classes by proportions from a symmetric Dirichlet(alpha), in every
+    task or, if `mixed`, in every second one; else each class has q. With `views` = R the bank is [R * N, d], view after
+    view, and each image of a task comes from a view drawn at random. Tensors are made on the device of `labels`.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class EpisodeSampler:
         seed: int,
         *,
         alpha: float | None = None,
+        mixed: bool = False,
         views: int = 1,
         class_names: Sequence[str] | None = None,
     ) -> None:
@@ -65,7 +66,7 @@ class EpisodeSampler:
         if labels.ndim != 1 or labels.is_floating_point() or labels.numel() == 0 or labels.min() < 0:
             raise ValueError(f"labels: expected class indices >= 0 of shape [N], got {labels.dtype} {[*labels.shape]}")
         self.ways, self.shots, self.queries, self.seed = ways, shots, queries, seed
-        self.alpha, self.views = alpha, views
+        self.alpha, self.mixed, self.views = alpha, mixed, views
         self._size = torch.bincount(labels)  # [C]
         self._first = self._size.cumsum(0) - self._size  # [C]: where a class begins in _images
         self._images = labels.argsort(stable=True)  # [N]: images class by class
@@ -84,7 +85,7 @@ class EpisodeSampler:
     @property
     def setup(self) -> dict[str, int | float | None]:
         """What decides the tasks, beside the labels."""
-        return {name: getattr(self, name) for name in ("ways", "shots", "queries", "seed", "alpha", "views")}
+        return {name: getattr(self, name) for name in ("ways", "shots", "queries", "seed", "alpha", "mixed", "views")}
 
     def sample(self, start: int, count: int) -> Tasks:
         """Tasks `start` to `start + count - 1` of this sampler's seed."""
@@ -100,7 +101,7 @@ class EpisodeSampler:
         images = self._images[self._first[classes].unsqueeze(-1) + place]  # [T, k, images_per_class]
 
         support = images[..., : self.shots].flatten(1)
-        ends = self._query_ends(query_stream)  # [T, k]; queries are laid out class by class
+        ends = self._query_ends(task, query_stream)  # [T, k]; queries are laid out class by class
         starts = torch.nn.functional.pad(ends, (1, 0))[:, :-1]
         slot = torch.arange(self.ways * self.queries, device=device)
         query_labels = ways.repeat(count).repeat_interleave((ends - starts).flatten(), output_size=count * len(slot))
@@ -125,17 +126,18 @@ class EpisodeSampler:
             tasks = self.sample(begin * batch, count * batch)
             yield from (tasks[i * batch : (i + 1) * batch] for i in range(count))
 
-    def _query_ends(self, stream: Tensor) -> Tensor:
+    def _query_ends(self, task: Tensor, stream: Tensor) -> Tensor:
         """[T, k]: the running total of queries over the classes of each task; the last one is kq."""
         n = self.ways * self.queries
+        balanced = (torch.arange(1, self.ways + 1, device=task.device) * self.queries).expand(len(task), -1)
         if self.alpha is None:
-            each = torch.arange(1, self.ways + 1, device=stream.device) * self.queries
-            return each.expand(len(stream), -1).contiguous()
+            return balanced.contiguous()
         # Dirichlet proportions are normalised gamma variables, here by inversion so that they stay counter-based.
         uniform = (_shift(_split(stream, self.ways), 11).double() + 0.5) * 2.0**-53
         gamma = torch.from_numpy(gammaincinv(self.alpha, uniform.cpu().numpy())).clamp_min(1e-300)
         share = gamma.cumsum(1) / gamma.sum(1, keepdim=True)
-        return (share * n).round().long().clamp_max(n).to(stream.device)
+        drawn = (share * n).round().long().clamp_max(n).to(task.device)
+        return torch.where(self.mixed & (task % 2 == 0).unsqueeze(1), balanced, drawn)
 
     def _check_classes(self, class_names: Sequence[str] | None) -> None:
         if len(self._size) < self.ways:

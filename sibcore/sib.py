@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sibcore.xi import EquivariantXi, Norm, Xi
+from sibcore.xi import EquivariantXi, Norm, SetXi, Xi
 
 # Where the paper's text and the authors' released code differ. Both leave q's variance open when q is not a Dirac.
 FIDELITY: dict[str, dict[str, Any]] = {
@@ -39,7 +39,8 @@ class SIB(nn.Module):
 
     Permuting a task's queries permutes its logits. Permuting its classes does too at K = 0 or without transduction;
     for K >= 1 it does not, because an MLP over k logits treats its inputs differently. With `equivariant=True` xi is
-    one that does not (`EquivariantXi`), and the parameters of one SIB then fit another of any number of ways.
+    one that does not (`EquivariantXi`), and the parameters of one SIB then fit another of any number of ways. So is it
+    with `set_aware`, the width of a xi that sees all queries of a task together (`SetXi`).
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class SIB(nn.Module):
         sigma: float | None = None,
         transductive: bool = True,
         equivariant: bool = False,
+        set_aware: int = 0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -64,7 +66,7 @@ class SIB(nn.Module):
         given = {"reduction": reduction, "normalise": normalise, "kl_weight": kl_weight, "sigma": sigma}
         options = FIDELITY[fidelity] | {name: value for name, value in given.items() if value is not None}
         self.setup = {"ways": ways, "dim": dim, "steps": steps, "eta": eta, "seed": seed}
-        self.setup |= {"transductive": transductive, "equivariant": equivariant, **options}
+        self.setup |= {"transductive": transductive, "equivariant": equivariant, "set_aware": set_aware, **options}
         _check_setup(self.setup)
         self.ways, self.dim, self.steps, self.eta, self.transductive = ways, dim, steps, eta, transductive
         self.reduction, self.kl_weight, self.sigma = options["reduction"], options["kl_weight"], options["sigma"]
@@ -74,8 +76,11 @@ class SIB(nn.Module):
         self.prototype_weight = nn.Parameter(torch.ones(dim))
         with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
             torch.manual_seed(seed)
-            make_xi = EquivariantXi if equivariant else partial(Xi, ways)
-            self.xi = make_xi(options["normalise"]) if transductive else None
+            make_xi = (
+                partial(SetXi, width=set_aware) if set_aware else EquivariantXi if equivariant else partial(Xi, ways)
+            )
+            self.xi = make_xi(normalise=options["normalise"]) if transductive else None
+        self.any_way = not transductive or not isinstance(self.xi, Xi)  # its parameters do for any number of ways
         if self.kl_weight:
             self.psi_mean = nn.Parameter(torch.zeros(dim))
             # unit features have coordinates of about 1 / sqrt(d): a prior of that size is neither loose nor tight
@@ -230,7 +235,7 @@ def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tens
 
 
 def _check_setup(setup: dict[str, Any]) -> None:
-    bounds = {"ways": 2, "dim": 1, "steps": 0, "kl_weight": 0, "sigma": 0}
+    bounds = {"ways": 2, "dim": 1, "steps": 0, "kl_weight": 0, "sigma": 0, "set_aware": 0}
     for name, low in bounds.items():
         if not setup[name] >= low:
             raise ValueError(f"{name} = {setup[name]}: expected at least {low}")

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from sibcore.sib import SIB, class_means
 from sibcore.xi import standardise
 
-SHARED = ("ways", "dim", "transductive", "equivariant", "reduction", "normalise")
+SHARED = ("ways", "dim", "transductive", "equivariant", "set_aware", "reduction", "normalise")
 
 
 class Stacked(nn.Module):
@@ -185,7 +185,7 @@ def misfit(models: Sequence[Sequence[SIB]]) -> str | None:
             if model.kl_weight or model.sigma:
                 options = f"kl_weight = {model.kl_weight} and sigma = {model.sigma}"
                 return f"{where} has {options}: a stack has neither KL nor noise"
-            if model.setup["equivariant"] or model.setup["normalise"] == "running":
+            if model.setup["equivariant"] or model.setup["set_aware"] or model.setup["normalise"] == "running":
                 return f"{where}: a stack has the paper's xi, and no running statistics"
             for name in (*SHARED, "steps") if s else SHARED:
                 if model.setup[name] != peer.setup[name]:

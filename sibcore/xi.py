@@ -83,17 +83,20 @@ class Xi(nn.Module):
 class EquivariantXi(nn.Module):
     """Three layers shared by all classes, so that permuting the classes permutes the output, and any k will do.
 
-    A layer sees a class's own entries and their mean over the classes: h_ij -> A h_ij + C mean_j h_ij + b, the general
-    linear map that is equivariant to permutations (Zaheer et al., 2017). Norms (statistics over a task's queries and
-    classes together) stand where `Xi` has them.
+    A layer sees an entry and its mean over the classes: h_ij -> A h_ij + C mean_j h_ij + b, the general linear map that
+    is equivariant to permutations (Zaheer et al., 2017). Norms (statistics over a task's queries and classes together)
+    stand where `Xi` has them.
     """
+
+    averaged = (1,)  # dimensions of [h, k, B, n] over which a layer sees means: the classes
 
     def __init__(self, normalise: Norm = "task", width: int = 16) -> None:
         super().__init__()
         if normalise == "running":
             raise ValueError("an equivariant xi normalises by 'task' or not at all ('none')")
-        sizes = [1, width, width, 1]
-        self.layers = nn.ModuleList(nn.Linear(2 * a, b) for a, b in pairwise(sizes))
+        sizes = [self.seen(torch.zeros(2, 1, 1)).shape[0], width, width, 1]
+        seen = 1 + len(self.averaged)
+        self.layers = nn.ModuleList(nn.Linear(seen * a, b) for a, b in pairwise(sizes))
         self.normalise = normalise
 
     def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
@@ -102,19 +105,44 @@ class EquivariantXi(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """[B, n, k] -> [B, n, k], of logits."""
-        tasks, n, ways = logits.shape
-        x = logits.permute(2, 0, 1).unsqueeze(0)  # [1, k, B, n]
+        x = self.seen(logits.permute(2, 0, 1))
         for layer in self.layers:
             if layer is not self.layers[0]:
                 x = F.relu(x)
                 if self.normalise == "task":
-                    rows = x.permute(0, 2, 1, 3).reshape(len(x), tasks, ways * n)
-                    x = standardise(rows).view(len(x), tasks, ways, n).permute(0, 2, 1, 3)
-            own, shared = layer.weight.chunk(2, dim=1)
-            mean = x.mean(1).reshape(len(x), -1)  # over the classes, [h, B n]
-            both = torch.addmm(layer.bias.unsqueeze(1), shared, mean).view(-1, 1, tasks, n)
-            x = both + (own @ x.reshape(len(x), -1)).view(-1, ways, tasks, n)
+                    rows = x.transpose(1, 2).flatten(2)
+                    x = standardise(rows).view_as(x.transpose(1, 2)).transpose(1, 2)
+            own, *shared = layer.weight.chunk(1 + len(self.averaged), dim=1)
+            y = _mixed(own, x) + layer.bias[:, None, None, None]
+            for weight, dim in zip(shared, self.averaged, strict=True):
+                y = y + _mixed(weight, x.mean(dim, keepdim=True))
+            x = y
         return x.squeeze(0).permute(1, 2, 0)
+
+    def seen(self, logits: Tensor) -> Tensor:
+        """logits [k, B, n] -> what is known of each query and class, [h, k, B, n]."""
+        return logits.unsqueeze(0)
+
+
+class SetXi(EquivariantXi):
+    """One that sees the whole query set: a class's share of all predictions, and means over the queries too.
+
+    Of query i and class j it sees the centred logit, the probability, j's share of all queries' probabilities, and
+    how sure i is; the numbers are scaled to be of like size whatever k is.
+    """
+
+    averaged = (1, 3)  # the classes, and the queries
+
+    def seen(self, logits: Tensor) -> Tensor:
+        ways, p = len(logits), logits.softmax(0)
+        share = ways * p.mean(-1, keepdim=True).expand_as(p)
+        sure = p.amax(0).expand_as(p)
+        return torch.stack([(logits - logits.mean(0)) / 10, p, share, sure])
+
+
+def _mixed(weight: Tensor, x: Tensor) -> Tensor:
+    """weight [out, h], x [h, ...] -> [out, ...]"""
+    return (weight @ x.flatten(1)).unflatten(1, x.shape[1:])
 
 
 def standardise(x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def resized(model: SIB, tasks: Mapping[str, Any], ways: int, dim: int, steps: in
     many times a mean. Other numbers of ways need an equivariant xi, other features a lambda that weighs all alike.
     """
     setup = model.setup
-    if ways != model.ways and not setup["equivariant"]:
+    if ways != model.ways and not model.any_way:
         raise ValueError(f"this SIB was made for {model.ways} ways, not {ways}: take one with an equivariant xi")
     if dim != model.dim and not bool((model.prototype_weight == 1).all()):
         raise ValueError(f"this SIB was made for features of size d = {model.dim}, got {dim}: take 'any-way'")

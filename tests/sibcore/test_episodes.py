@@ -43,7 +43,7 @@ def test_a_task_is_made_of_distinct_images_of_distinct_classes(ways, shots, quer
             assert torch.equal(torch.bincount(query_labels, minlength=ways), torch.full((ways,), queries))
 
 
-@pytest.mark.parametrize("options", [{}, {"alpha": 1.0}, {"views": 3}])
+@pytest.mark.parametrize("options", [{}, {"alpha": 1.0}, {"alpha": 1.0, "mixed": True}, {"views": 3}])
 def test_a_task_depends_on_its_number_and_the_seed_alone(options):
     labels = labels_of([90, 100, 120, 95, 99, 90])
     sampler = EpisodeSampler(labels, 5, 2, 15, seed=7, **options)
@@ -123,3 +123,13 @@ def test_impossible_settings_are_refused(change, message):
     settings = {"labels": labels_of([5, 5]), "ways": 2, "shots": 1, "queries": 1, "seed": 0}
     with pytest.raises(ValueError, match=message):
         EpisodeSampler(**settings | change)
+
+
+def test_of_mixed_tasks_every_second_one_is_balanced_and_the_others_are_as_without_mixing():
+    labels = labels_of([60] * 6)
+    mixed = EpisodeSampler(labels, 3, 1, 10, seed=4, alpha=1.0, mixed=True).sample(0, 8)
+    unbalanced = EpisodeSampler(labels, 3, 1, 10, seed=4, alpha=1.0).sample(0, 8)
+    counts = torch.stack([row.bincount(minlength=3) for row in mixed.query_labels])
+    assert counts[::2].unique().tolist() == [10]
+    assert torch.equal(mixed.query[1::2], unbalanced.query[1::2])
+    assert not torch.equal(mixed.query[::2], unbalanced.query[::2])

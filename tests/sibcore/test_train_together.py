@@ -274,7 +274,7 @@ def test_the_callers_models_are_trained_in_place_and_nothing_else():
 
 @pytest.mark.parametrize(
     "options",
-    [{"fidelity": "paper", "sigma": 0.1}, {"normalise": "running"}, {"equivariant": True}],
+    [{"fidelity": "paper", "sigma": 0.1}, {"normalise": "running"}, {"equivariant": True}, {"set_aware": 4}],
     ids=["noise and KL", "running statistics", "another xi"],
 )
 def test_what_no_stack_has_is_trained_together_all_the_same(options):
@@ -369,7 +369,7 @@ def test_a_run_killed_before_or_after_any_write_ends_in_the_same_bits(alone, tmp
             assert content(folder) == whole
 
 
-@pytest.mark.parametrize("options", [{}, {"transductive": False}, {"equivariant": True}, {"fidelity": "paper"}])
+@pytest.mark.parametrize("options", [{}, {"transductive": False}, {"set_aware": 4}, {"fidelity": "paper"}])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_step_and_an_answer_need_no_other_device_than_that_of_the_models(options, compiled):
     """Meta tensors have a device and a shape and no numbers: a tensor made elsewhere would not go with them."""

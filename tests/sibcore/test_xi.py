@@ -4,7 +4,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from sibcore.sib import SIB
-from sibcore.xi import EquivariantXi, Xi
+from sibcore.xi import EquivariantXi, SetXi, Xi
+
+PAIRS = [(i, j) for i in range(6) for j in range(4)]  # of 6 queries and 4 classes
 
 
 def random_logits(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -50,15 +52,16 @@ def test_without_a_norm_it_is_a_plain_mlp_of_each_query():
     assert torch.allclose(xi(logits), expected)
 
 
-@pytest.mark.parametrize("make", [lambda: Xi(5, "task"), lambda: EquivariantXi("task"), lambda: EquivariantXi("none")])
+@pytest.mark.parametrize("make", [lambda: Xi(5, "task"), lambda: EquivariantXi("task"), lambda: SetXi("none")])
 def test_of_cosines_is_xi_of_the_logits_that_belong_to_them(make):
     xi, cosine = make().double(), random_logits(2, 6, 5)
     assert torch.allclose(xi.of_cosines(7.0, 0.3)(cosine), xi(7.0 * (0.3 + cosine)))
 
 
+@pytest.mark.parametrize("make", [EquivariantXi, SetXi])
 @pytest.mark.parametrize("normalise", ["task", "none"])
-def test_the_equivariant_xi_follows_permutations_of_classes_and_queries(normalise):
-    xi, logits = EquivariantXi(normalise).double(), random_logits(3, 8, 5)
+def test_an_equivariant_xi_follows_permutations_of_classes_and_queries(make, normalise):
+    xi, logits = make(normalise).double(), random_logits(3, 8, 5)
     classes, queries = torch.tensor([3, 0, 4, 1, 2]), torch.randperm(8, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(xi(logits[..., classes]), xi(logits)[..., classes], atol=1e-12)
     assert torch.allclose(xi(logits[:, queries]), xi(logits)[:, queries], atol=1e-12)
@@ -77,8 +80,33 @@ def test_the_equivariant_xi_layer_by_layer():
         assert torch.allclose(ours, h.squeeze(-1), atol=1e-12)
 
 
-def test_an_equivariant_sib_permutes_with_its_classes_and_serves_any_number_of_ways():
-    five = SIB(5, 6, 3, 0.05, equivariant=True).double()
+def test_the_set_aware_xi_layer_by_layer():
+    """Against loops over tasks, queries and classes."""
+    xi, logits = SetXi("task", width=7).double(), random_logits(2, 6, 4)
+    for task, ours in zip(logits, xi(logits), strict=True):
+        p = task.softmax(-1)
+        seen = [[(task[i, j] - task[i].mean()) / 10, p[i, j], 4 * p[:, j].mean(), p[i].max()] for i, j in PAIRS]
+        h = torch.tensor(seen, dtype=torch.float64).view(6, 4, 4)
+        for number, layer in enumerate(xi.layers):
+            if number:
+                h = F.relu(h)
+                h = (h - h.mean((0, 1))) / (h.var((0, 1), correction=0) + 1e-5).sqrt()
+            rows = [layer(torch.cat([h[i, j], h[i].mean(0), h[:, j].mean(0)])) for i, j in PAIRS]
+            h = torch.stack(rows).view(6, 4, -1)
+        assert torch.allclose(ours, h.squeeze(-1), atol=1e-12)
+
+
+def test_a_set_aware_xi_answers_otherwise_where_the_other_queries_are_of_another_class():
+    logits = torch.zeros(2, 4, 3)
+    logits[0, 1:, 0] = logits[1, 1:, 2] = 5  # the first query is the same
+    assert torch.allclose(*EquivariantXi("none")(logits)[:, 0])
+    assert not torch.allclose(*SetXi("none")(logits)[:, 0])
+
+
+@pytest.mark.parametrize("options", [{"equivariant": True}, {"set_aware": 8}])
+def test_an_equivariant_sib_permutes_with_its_classes_and_serves_any_number_of_ways(options):
+    five = SIB(5, 6, 3, 0.05, **options).double()
+    assert five.any_way
     support, query = random_logits(2, 5, 6), random_logits(2, 10, 6, seed=1)
     labels, order = torch.arange(5).expand(2, -1), torch.tensor([2, 4, 0, 1, 3])
     logits = five(support, labels, query)
@@ -94,7 +122,7 @@ def test_an_equivariant_sib_permutes_with_its_classes_and_serves_any_number_of_w
 
 def test_a_task_among_others_and_alone_has_the_same_xi():
     logits = random_logits(6, 8, 5)
-    for xi in (Xi(5, "task").double(), EquivariantXi("task").double()):
+    for xi in (Xi(5, "task").double(), EquivariantXi("task").double(), SetXi("task").double()):
         assert torch.allclose(xi(logits)[2:3], xi(logits[2:3]), atol=1e-12)
 
 
@@ -103,3 +131,5 @@ def test_what_is_not_offered_is_refused():
         SIB(5, 8, equivariant=True, normalise="running")
     with pytest.raises(ValueError, match="normalise = True: expected one of 'task', 'running', 'none'"):
         SIB(5, 8, normalise=True)
+    with pytest.raises(ValueError, match="set_aware = -1: expected at least 0"):
+        SIB(5, 8, set_aware=-1)
