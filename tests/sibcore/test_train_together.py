@@ -275,7 +275,7 @@ def test_the_callers_models_are_trained_in_place_and_nothing_else():
 @pytest.mark.parametrize(
     "options",
     [{"fidelity": "paper", "sigma": 0.1}, {"normalise": "running"}, {"equivariant": True}, {"set_aware": 4}],
-    ids=["noise and KL", "running statistics", "another xi"],
+    ids=["noise and KL", "running statistics", "another xi", "set-aware xi"],
 )
 def test_what_no_stack_has_is_trained_together_all_the_same(options):
     together, alone = grid((2, 0), ETAS[:2], **options), grid((2, 0), ETAS[:2], **options)
