@@ -5,6 +5,7 @@ A reader of what the project wrote itself and has a hash of must not give anythi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -31,7 +33,8 @@ from probing.kills import digest
 from probing.table import Table
 from probing.world import Settings, World, pictures
 
-from sibcore import train
+from sibcore import train, zoo
+from sibcore.apply.predict import predict
 from sibcore.datasets import archive, cache, folder, mini_imagenet
 from sibcore.datasets import pictures as decoding
 from sibcore.datasets.base import Index
@@ -137,7 +140,7 @@ def _try(reader: Reader, expected: str | None) -> str | None:
 def readers(world: World) -> dict[str, Reader]:
     where = world.folder / "fuzzed"
     where.mkdir()
-    return {**_pictures(where), **_tensors(world, where), **_texts(world, where), **_own(world, where)}
+    return {**_pictures(where), **_tensors(world, where), **_texts(world, where), **_own(world, where), **_apply(where)}
 
 
 def _pictures(where: Path) -> dict[str, Reader]:
@@ -239,6 +242,29 @@ def _texts(world: World, where: Path) -> dict[str, Reader]:
         "parameters": Reader(
             [b"K: 3\neta: 1e-3\nmode: plain\n"], where / "p.yaml", lambda: params.read_file(where / "p.yaml")
         ),
+    }
+
+
+def _apply(where: Path) -> dict[str, Reader]:
+    """What users of trained models have: the models' own files, in a place of their own, and folders of pictures."""
+    asked, name = where / "asked", "5way-1shot-conv4-64"
+    file = where / zoo.card(name).file
+    for place in (asked, file.parent, where / "labelled/cat", where / "labelled/dog"):
+        place.mkdir(parents=True)
+    for name_of_class in ("cat", "dog"):
+        (where / "labelled" / name_of_class / "a.png").write_bytes(_picture("PNG"))
+
+    def load() -> object:
+        with mock.patch.object(zoo, "HERE", file.parent):
+            return zoo.load_pretrained(name).state_dict()
+
+    def label() -> None:
+        with contextlib.redirect_stderr(io.StringIO()):  # progress bars
+            predict(where / "labelled", asked, network="conv4-64").csv()
+
+    return {
+        "models of the zoo": Reader([zoo.path(zoo.card(name)).read_bytes()], file, load, exact=True),
+        "pictures to label": Reader([*map(_picture, ("PNG", "JPEG", "GIF"))], asked / "b.png", label),
     }
 
 

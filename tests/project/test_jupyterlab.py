@@ -51,7 +51,7 @@ return named && named.querySelector(".noUi-handle");
 
 
 def fresh(name, folder, upto="", added=""):
-    """A notebook of the repository up to the cell with `upto`, as if never run: the tests see by the prompts what ran."""
+    """A notebook of the repository up to the cell with `upto`, as if never run: the prompts tell the tests what ran."""
     content = nbformat.read(paths.PACKAGE.parents[1] / "notebooks" / name, as_version=4)
     last = next((i for i, cell in enumerate(content.cells) if upto and upto in cell.source), len(content.cells))
     content.cells = content.cells[: last + 1]
