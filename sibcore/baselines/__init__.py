@@ -36,6 +36,7 @@ BASELINES: dict[str, type[Baseline]] = {
     "soft-k-means": SoftKMeans,
 }
 
+RECENT: dict[str, type[Baseline]] = {}
 HEADS: dict[str, type[Head]] = {}
 
 

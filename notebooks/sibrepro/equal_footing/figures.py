@@ -1,0 +1,57 @@
+"""The figures of notebook 07, drawn from run records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sibrepro.equal_footing.experiment import PROBABILITIES, SHARES
+from sibrepro.plots import BLUE, GREY, ORANGE
+
+KINDS = {"SIB": (BLUE, "o"), "transductive": (ORANGE, "s"), "inductive": (GREY, "^")}
+
+
+def footing(table: pd.DataFrame) -> Figure:
+    """For 1 and 5 shots: balanced against unbalanced queries, and accuracy on both against speed."""
+    shots = sorted(table["shots"].unique())
+    figure, axes = plt.subplots(len(shots), 2, figsize=(12, 5.2 * len(shots)), squeeze=False)
+    for line, number in zip(axes, shots, strict=True):
+        part = table[table["shots"] == number]
+        wide = part.pivot(index="method", columns="queries", values="ours")
+        about = part.drop_duplicates("method").set_index("method").loc[wide.index]
+        kinds = np.where(about["kind"] == "sib", "SIB", np.where(about["transductive"], "transductive", "inductive"))
+        both, speed = wide.mean(axis=1), about["tasks_per_second"]
+        _points(line[0], wide["balanced"], wide["dirichlet2"], kinds)
+        _points(line[1], speed, both, kinds)
+        low, high = wide.to_numpy().min() - 1, wide.to_numpy().max() + 1
+        line[0].plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
+        line[0].set(xlabel="balanced queries (%)", ylabel="Dirichlet(2) queries (%)", title=f"{number}-shot")
+        line[1].set(xlabel="tasks per second", ylabel="mean of the two (%)", xscale="log", title=f"{number}-shot")
+    axes[0, 0].legend(fontsize=9)
+    return figure
+
+
+def _points(axis: Axes, x: pd.Series, y: pd.Series, kinds: np.ndarray) -> None:
+    for kind, (colour, marker) in KINDS.items():
+        axis.scatter(x[kinds == kind], y[kinds == kind], color=colour, marker=marker, label=kind, s=36)
+    for name in x.index:
+        axis.annotate(name, (x[name], y[name]), xytext=(4, 3), textcoords="offset points", fontsize=7, color="#444444")
+
+
+def pushes(maps: Mapping[str, np.ndarray]) -> Figure:
+    """How a query is drawn towards a class, by the class's share of all queries and the query's own probability."""
+    figure, axes = plt.subplots(1, len(maps), figsize=(4.2 * len(maps), 3.8), sharey=True, squeeze=False)
+    for axis, (name, values) in zip(axes[0], maps.items(), strict=True):
+        most = np.abs(values).max()
+        shown = axis.pcolormesh(PROBABILITIES, SHARES, values, cmap="RdBu", vmin=-most, vmax=most, shading="nearest")
+        axis.contour(PROBABILITIES, SHARES, values, levels=[0], colors="black", linewidths=1)
+        axis.axhline(0.2, color=GREY, linewidth=0.8, linestyle=":")
+        axis.set(title=name, xlabel="the query's probability of the class")
+        figure.colorbar(shown, ax=axis, fraction=0.05)
+    axes[0, 0].set_ylabel("the class's share of the other queries")
+    return figure

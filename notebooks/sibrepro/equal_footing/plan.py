@@ -1,0 +1,71 @@
+"""The runs of notebook 07: those that its parameters ask for, and the published ones."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from sibcore.baselines import HEADS
+from sibrepro.equal_footing.experiment import CONTENDER, SIBS, UNTRAINED, Contender, Tasks
+from sibrepro.facts import Experiment, Record
+from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
+
+SHOTS, SEEDS = (1, 5), (0, 1, 2)
+BEST = "sib-set"
+Key = tuple[str, str, int]  # method, tasks of its training, shots
+# Chosen on validation classes; a head that is not here learns as `Contender` says, but for this rate and these steps.
+HEAD = {"lr": 1e-3, "steps": 2000}
+LADDER: dict[str, dict] = {"K": 5, "eta": 1e-2, "steps": 12_000}
+
+
+@parameters
+class EqualFootingNotebook:
+    """Notebook 07."""
+
+    methods: Several[str] = Field([BEST, "nearest-centroid", "soft-k-means"], description="keys of the methods")
+    dataset: str = Field("cifar-fs", description="name of the image set")
+    backbone: str = Field("conv4-64", description="feature network")
+    shots: Several[Count] = Field([1], description="labelled images per class")
+    tasks: Tasks = Field("mixture", description="queries of the training tasks")
+    K: NonNegative = Field(5, description="synthetic gradient steps")
+    eta: Positive = Field(1e-2, description="step size of the inner update")
+    width: Count = Field(32, description="of a set-aware xi")
+    steps: Count = Field(300, description="meta-training steps")
+    lr: Positive = Field(2e-3, description="the highest learning rate")
+    val_episodes: Count = Field(200, description="tasks of validation classes")
+    test_episodes: Count = Field(300, description="tasks of test classes, of each kind")
+    seeds: Count = Field(1, description="trainings of each method")
+    seed: NonNegative = Field(0, description="the first of the seeds")
+
+    def contenders(self) -> list[Contender]:
+        """All methods; one that learns nothing has one seed."""
+        names = "dataset backbone tasks K eta width steps lr val_episodes test_episodes".split()
+        base = Contender(**{name: getattr(self, name) for name in names})
+        seeds = range(self.seed, self.seed + self.seeds)
+        many = grid(base, method=self.methods, shots=self.shots, seed=seeds)
+        return [p for p in many if p.method not in UNTRAINED or p.seed == self.seed]
+
+
+def plan() -> dict[Key, list[Contender]]:
+    """The published comparison, on CIFAR-FS with Conv-4-64."""
+    found: dict[Key, list[Contender]] = {}
+    for shots in SHOTS:
+        for method in UNTRAINED:
+            found[method, "", shots] = [Contender(method=method, shots=shots, val_episodes=500)]
+        for method in HEADS:
+            found[method, "mixture", shots] = grid(Contender(method=method, shots=shots, **HEAD), seed=SEEDS)
+        for method in SIBS:
+            for tasks in ("balanced", "dirichlet2", "mixture"):
+                seeds = SEEDS if tasks == "mixture" else SEEDS[:1]
+                base = Contender(method=method, shots=shots, tasks=tasks, **LADDER)
+                found[method, tasks, shots] = grid(base, seed=seeds)
+    return found
+
+
+def published() -> dict[Key, list[Record]]:
+    """Exactly the runs that are planned, as far as they are published."""
+    return {key: records for key, several in plan().items() if (records := CONTENDER.facts(several))}
+
+
+def declared() -> dict[Experiment, list[Contender]]:
+    """Every run of this study that is, or is to be, published."""
+    return {CONTENDER: [p for several in plan().values() for p in several]}

@@ -1,0 +1,68 @@
+"""The tables of notebook 07, as data frames made of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from sibcore.baselines import HEADS
+from sibrepro.equal_footing.experiment import QUERIES, SIBS, UNTRAINED
+from sibrepro.equal_footing.plan import BEST, Key
+from sibrepro.facts import Record
+from sibrepro.facts.experiment import named
+from sibrepro.statistics import Score, over_seeds, paired, right
+
+Found = Mapping[Key, Sequence[Record]]
+TASKS = {
+    "": "",
+    "mixture": "",
+    "balanced": ", trained on balanced tasks",
+    "dirichlet2": ", trained on unbalanced tasks",
+}
+
+
+def title(method: str, tasks: str = "") -> str:
+    name = SIBS[method] if method in SIBS else (UNTRAINED | HEADS)[method].title
+    return name + TASKS[tasks]
+
+
+def score(records: Sequence[Record], queries: str) -> Score:
+    """Accuracy in percent on one kind of queries, seeds together."""
+    return over_seeds(right(records, queries), _answers(records))
+
+
+def comparison(found: Found) -> pd.DataFrame:
+    """A row for each method, number of shots and kind of queries."""
+    rows = []
+    for (method, tasks, shots), records in found.items():
+        p, cls = records[0].params, (UNTRAINED | HEADS).get(method)
+        for queries in QUERIES:
+            found_score = score(records, queries)
+            rows.append(
+                {"dataset": p["dataset"], "backbone": p["backbone"], "method": title(method, tasks)}
+                | {"kind": "rival" if cls else "sib", "transductive": cls.transductive if cls else True}
+                | {"trained": cls.trained if cls else True, "shots": shots, "queries": queries}
+                | {"ours": found_score.mean, "ours_ci95": found_score.ci95}
+                | {"episodes": p["test_episodes"], "seeds": len(records)}
+                | {"tasks_per_second": float(np.mean([r.metrics["tasks_per_second"] for r in records]))}
+                | {"runs": named(records)}
+            )
+    return pd.DataFrame(rows)
+
+
+def differences(found: Found) -> pd.DataFrame:
+    """The best SIB, one set of weights for both kinds of queries, minus each rival on the same tasks."""
+    rows = []
+    for (method, tasks, shots), records in found.items():
+        best = found.get((BEST, "mixture", shots))
+        for queries in QUERIES if best and method not in SIBS else ():
+            gain = paired(right(records, queries), right(best, queries), _answers(records))
+            names = {"method": title(method, tasks), "shots": shots, "queries": queries}
+            rows.append(names | {"gain": gain.mean, "ci95": gain.ci95})
+    return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
+
+
+def _answers(records: Sequence[Record]) -> int:
+    return records[0].params["ways"] * records[0].params["queries"]
