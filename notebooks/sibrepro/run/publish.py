@@ -13,6 +13,8 @@ from typing import Any
 from unittest import mock
 
 from sibrepro import paths, readme
+from sibrepro.equal_footing import plan as equal_footing
+from sibrepro.equal_footing.experiment import CONTENDER
 from sibrepro.facts import Experiment, Record, local, publish, published
 from sibrepro.few_shot import plan as few_shot
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, QUERY_SIZE, RESCALED, RIVAL, UNBALANCED
@@ -65,7 +67,7 @@ def _new(experiment: Experiment, settings: Iterable[object]) -> Iterable[Record]
 
 def planned() -> dict[Experiment, list[Any]]:
     """All runs that are, or are to be, published: what the studies declare, and the quick profile of each notebook."""
-    studies = (few_shot, synthetic_gradients, pacs, query_size, spinning_lines)
+    studies = (few_shot, synthetic_gradients, pacs, query_size, equal_footing, spinning_lines)
     found: dict[Experiment, list[Any]] = {}
     others = {THEORY: [ElboParams()], ANY_WAY: [SPECIAL, GENERAL]}
     for part in (*(study.declared() for study in studies), others, quick()):
@@ -80,6 +82,7 @@ def quick() -> dict[Experiment, list[Any]]:
     grid = synthetic_gradients.SyntheticGradientsNotebook(**of_profile("quick", "04_synthetic_gradients"))
     domains = pacs.AdaptationNotebook(**of_profile("quick", "05_pacs_adaptation"))
     sizes = query_size.QuerySizeNotebook(**of_profile("quick", "06_query_size_ablation"))
+    footing = equal_footing.EqualFootingNotebook(**of_profile("quick", "07_equal_footing"))
     stages = grid.stage_experiments()
     return {
         FEW_SHOT: [*shown.experiments(), *grid.experiments(), *stages, *sizes.experiments()],
@@ -89,4 +92,5 @@ def quick() -> dict[Experiment, list[Any]]:
         QUERY_SIZE: sizes.experiments(),
         RESCALED: sizes.experiments(),
         ADAPTATION: domains.experiments(),
+        CONTENDER: footing.contenders(),
     }

@@ -17,6 +17,7 @@ from unittest import mock
 
 from sibcore import datasets
 from sibrepro import paths
+from sibrepro.equal_footing.experiment import CONTENDER, contender
 from sibrepro.facts import Record, compare, local, published
 from sibrepro.facts.record import experiment_of
 from sibrepro.few_shot import experiment as few_shot
@@ -47,6 +48,7 @@ RUN = {  # by settings alone
     settings.RIVAL: few_shot.rival,
     ADAPTATION: adapt,
     ANY_WAY: any_way,
+    CONTENDER: contender,
 }
 LOOK = {  # at what a few-shot run trained: at the published one
     settings.UNBALANCED: unbalanced,

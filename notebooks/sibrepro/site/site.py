@@ -31,6 +31,8 @@ TITLES = {  # of tables: the paper's first, in its order
     "synthetic_gradients": "K and η",
     "query_size": "Query size",
     "pacs": "PACS",
+    "equal_footing": "Equal footing",
+    "equal_footing_differences": "The best SIB minus each rival",
     "sizing": "Sizing",
 }
 WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
