@@ -8,7 +8,7 @@ import pytest
 import torch
 from few_shot_tasks import tasks
 
-from sibcore.baselines import BASELINES, tune
+from sibcore.baselines import BASELINES, RECENT, tune
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 
@@ -19,10 +19,12 @@ CASES = {
     "2-way, a class without queries": {"ways": 2, "shots": 1, "queries": [0, 6]},
 }
 
+METHODS = BASELINES | RECENT
 
-@pytest.fixture(params=BASELINES)
+
+@pytest.fixture(params=METHODS)
 def cls(request):
-    return BASELINES[request.param]
+    return METHODS[request.param]
 
 
 @pytest.fixture(params=CASES)
