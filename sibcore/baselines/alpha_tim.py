@@ -26,7 +26,7 @@ class AlphaTIM(Baseline):
     paper = "Veilleux et al., 2021"
     transductive = True
     defaults: ClassVar = {"alpha": 2.0, "temperature": 15.0, "lr": 1.0, "steps": 150}
-    grid: ClassVar = {"alpha": (1.5, 2.0, 4.0, 7.0), "temperature": (7.5, 15.0)}
+    grid: ClassVar = {"alpha": (1.5, 2.0, 5.0), "temperature": (5.0, 7.5, 15.0)}
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         m, n = support.shape[1], query.shape[1]

@@ -17,6 +17,7 @@ CASES = {
     "5-shot": {"ways": 5, "shots": 5},
     "3-way, unbalanced": {"ways": 3, "shots": [1, 4, 2], "queries": [1, 9, 2]},
     "2-way, a class without queries": {"ways": 2, "shots": 1, "queries": [0, 6]},
+    "20-way, unbalanced": {"ways": 20, "shots": 1, "queries": [0, 1, 2, 3] * 5},
 }
 
 METHODS = BASELINES | RECENT
@@ -97,7 +98,7 @@ def test_every_class_says_what_it_is_and_what_may_be_tuned(cls):
     assert cls.title
     assert cls.paper
     assert not cls.trained
-    assert math.prod(len(values) for values in cls.grid.values()) <= 8
+    assert math.prod(len(values) for values in cls.grid.values()) <= 9
     assert list(cls(2).parameters()) == []
 
 
