@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 from few_shot_tasks import tasks
 
-from sibcore.baselines import OptimalTransportMAP, ProtoLP
+from sibcore.baselines import ProtoLP, SoftKMeans
 
 
 def assignments(n: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,25 +41,20 @@ def test_labels_that_are_certain_stay_as_they_are():
     torch.testing.assert_close(ProtoLP(4, smoothing=5.0).propagate(Z, right), Z)
 
 
-@pytest.mark.parametrize("balanced", [True, False])
-def test_without_smoothing_it_is_pt_map_with_one_mean(balanced):
+def test_without_smoothing_it_is_soft_k_means_on_centred_points():
     support, labels, query, _ = tasks(shots=[1, 3, 2, 1], queries=[4, 0, 9, 1], spread=1.0)
-    same = {"strength": 3.0, "alpha": 0.3, "steps": 6}
-    got = ProtoLP(4, smoothing=1e-12, balanced=balanced, **same).answer(support, labels, query)
-    m, pt_map = support.shape[1], OptimalTransportMAP(4, **same)
-    points = pt_map.transform(torch.cat([support, query], 1))
-    pt_map.transform = lambda features: points[:, :m] if features is support else points[:, m:]
-    if not balanced:
-        pt_map.plan = lambda cost, prices: ((-3.0 * cost).log_softmax(1), prices)
-    torch.testing.assert_close(got, pt_map.answer(support, labels, query))
+    got = ProtoLP(4, scale=3.0, smoothing=1e-13, alpha=1.0, steps=6).answer(support, labels, query)
+    m, points = support.shape[1], torch.cat([support, query], 1)
+    points = F.normalize(points - points.mean(1, keepdim=True), dim=-1)
+    wanted = SoftKMeans(4, scale=3.0, steps=6).answer(points[:, :m], labels, points[:, m:])
+    torch.testing.assert_close(got, wanted)
 
 
 def test_proto_lp_agrees_with_a_loop_over_tasks():
     support, labels, query, _ = tasks(shots=[1, 3, 2, 1], spread=1.0)
-    got = ProtoLP(4, strength=3.0, smoothing=0.5, beta=0.7, steps=4).answer(support, labels, query).softmax(-1)
+    got = ProtoLP(4, scale=3.0, smoothing=0.5, beta=0.7, steps=4).answer(support, labels, query).softmax(-1)
     for b in range(len(query)):
-        x, m = np.sqrt(np.concatenate([support[b].numpy(), query[b].numpy()])), support.shape[1]
-        x = x / np.linalg.norm(x, axis=1, keepdims=True)
+        x, m = np.concatenate([support[b].numpy(), query[b].numpy()]), support.shape[1]
         x = x - x.mean(0)
         x = x / np.linalg.norm(x, axis=1, keepdims=True)
         right = np.eye(4)[labels[b].numpy()]
