@@ -4,6 +4,7 @@
     sibcore.evaluate.evaluate(method, bank, tasks)
 
 BASELINES learn nothing: hyper-parameters have published defaults, and `tune` chooses among a few on validation tasks.
+RECENT are such too, of later years and most of them made for queries that are not balanced.
 HEADS are meta-trained by `sibcore.train`, as SIB is.
 """
 
@@ -14,11 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
+from sibcore.baselines.alpha_tim import AlphaTIM
 from sibcore.baselines.base import Baseline, Head
 from sibcore.baselines.clustering import TIM, OptimalTransportMAP, SoftKMeans
 from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTuning
 from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
+from sibcore.baselines.paddle import PADDLE
 from sibcore.baselines.propagation import LabelPropagation, LaplacianShot
+from sibcore.baselines.proto_lp import ProtoLP
+from sibcore.baselines.unem import UNEM
 from sibcore.episodes import Tasks
 from sibcore.evaluate import evaluate
 
@@ -36,8 +41,9 @@ BASELINES: dict[str, type[Baseline]] = {
     "soft-k-means": SoftKMeans,
 }
 
-RECENT: dict[str, type[Baseline]] = {}
-HEADS: dict[str, type[Head]] = {}
+RECENT: dict[str, type[Baseline]] = {"alpha-tim": AlphaTIM, "paddle": PADDLE, "proto-lp": ProtoLP}
+
+HEADS: dict[str, type[Head]] = {"unem": UNEM}
 
 
 def tune(

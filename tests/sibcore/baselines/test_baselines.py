@@ -8,7 +8,7 @@ import pytest
 import torch
 from few_shot_tasks import tasks
 
-from sibcore.baselines import BASELINES, tune
+from sibcore.baselines import BASELINES, RECENT, tune
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 
@@ -17,12 +17,15 @@ CASES = {
     "5-shot": {"ways": 5, "shots": 5},
     "3-way, unbalanced": {"ways": 3, "shots": [1, 4, 2], "queries": [1, 9, 2]},
     "2-way, a class without queries": {"ways": 2, "shots": 1, "queries": [0, 6]},
+    "20-way, unbalanced": {"ways": 20, "shots": 1, "queries": [0, 1, 2, 3] * 5},
 }
 
+METHODS = BASELINES | RECENT
 
-@pytest.fixture(params=BASELINES)
+
+@pytest.fixture(params=METHODS)
 def cls(request):
-    return BASELINES[request.param]
+    return METHODS[request.param]
 
 
 @pytest.fixture(params=CASES)
@@ -95,7 +98,7 @@ def test_every_class_says_what_it_is_and_what_may_be_tuned(cls):
     assert cls.title
     assert cls.paper
     assert not cls.trained
-    assert math.prod(len(values) for values in cls.grid.values()) <= 8
+    assert math.prod(len(values) for values in cls.grid.values()) <= 9
     assert list(cls(2).parameters()) == []
 
 
