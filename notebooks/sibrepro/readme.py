@@ -5,6 +5,7 @@ A number in the text is followed by a comment that says what it is, and replaced
     63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
     0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
     3.7<!--pacs art_painting-->                   what three steps add on a domain of PACS, frozen features
+    75.2<!--footing pt-map 1 balanced-->          notebook 07's: method, shots, queries
 
 and everything between `<!--claims-->` and `<!--/claims-->` is the table of claims, between `<!--effort-->` and
 `<!--/effort-->` that of the time which the published runs took.
@@ -19,6 +20,8 @@ import pandas as pd
 
 from sibcore.files import write_atomically
 from sibrepro import claims, paths
+from sibrepro.equal_footing import plan as equal_footing
+from sibrepro.equal_footing import tables as footing
 from sibrepro.facts import published
 from sibrepro.facts.record import experiment_of
 from sibrepro.pacs import plan as pacs
@@ -68,6 +71,8 @@ def _number(shown: str, what: str) -> str:
         value = _cell(" ".join(rest))
     elif first == "pacs":
         value = _gain(*rest)
+    elif first == "footing":
+        value = _footing(*rest)
     else:
         value = published.find(experiment_of(first))[first].metrics[rest[0]]
     sign = "+" if shown[0] in "+-−" else ""
@@ -77,6 +82,11 @@ def _number(shown: str, what: str) -> str:
 def _gain(target: str) -> float:
     before, after = (pacs.published()["frozen"]["SIB-Rot", K][target] for K in (0, 3))
     return gain(before, after).mean
+
+
+def _footing(method: str, shots: str, queries: str) -> float:
+    found = equal_footing.published()
+    return footing.score(found.get((method, "mixture", int(shots))) or found[method, "", int(shots)], queries).mean
 
 
 def _cell(what: str) -> float:
