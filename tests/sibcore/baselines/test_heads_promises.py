@@ -129,6 +129,13 @@ def test_training_learns_which_features_count(cls):
     assert loss() < before - 0.1
 
 
+def test_an_answer_needs_no_other_device_than_that_of_the_head(cls):
+    """Meta tensors have a device and a shape and no numbers: a tensor made elsewhere would not go with them."""
+    support, labels, query, _ = (part.to("meta") for part in tasks(ways=3))
+    answer = cls(3, 12).double().to("meta").answer(support, labels, query)
+    assert (answer.shape, answer.device.type) == ((3, 15, 3), "meta")
+
+
 def test_every_head_says_what_it_is_and_what_may_be_tuned(cls):
     assert cls.title
     assert cls.paper
