@@ -17,7 +17,7 @@ class TPN(Head):
     """Label propagation (`LabelPropagation`) with W_ij = exp(-||f(x_i) / sigma_i - f(x_j) / sigma_j||^2 / 2).
 
     sigma_i = exp(h(f(x_i))), where h is a small network and f an embedding; both are learned, and start from one
-    sigma. Logits are scale log M with a scale to learn, which the publication has not: M alone is too soft, and training
+    sigma. Logits are scale log M with a scale to learn (the publication has none): M alone is too soft, and training
     would sharpen it by bending the graph. As in `LabelPropagation`, alpha is below the published 0.99. Left out on
     frozen features: h reads f(x_i) where the publication has convolutions, and all layers below f are not trained.
     """
