@@ -20,9 +20,16 @@ from sibcore.baselines.base import Baseline, Head
 from sibcore.baselines.clustering import TIM, OptimalTransportMAP, SoftKMeans
 from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTuning
 from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
+from sibcore.baselines.maml import MAML
+from sibcore.baselines.matching import MatchingFCE
+from sibcore.baselines.metaoptnet import MetaOptNet
 from sibcore.baselines.paddle import PADDLE
 from sibcore.baselines.propagation import LabelPropagation, LaplacianShot
 from sibcore.baselines.proto_lp import ProtoLP
+from sibcore.baselines.prototypical import Prototypical
+from sibcore.baselines.r2d2 import R2D2
+from sibcore.baselines.relation import Relation
+from sibcore.baselines.tpn import TPN
 from sibcore.baselines.unem import UNEM
 from sibcore.episodes import Tasks
 from sibcore.evaluate import evaluate
@@ -43,7 +50,16 @@ BASELINES: dict[str, type[Baseline]] = {
 
 RECENT: dict[str, type[Baseline]] = {"alpha-tim": AlphaTIM, "paddle": PADDLE, "proto-lp": ProtoLP}
 
-HEADS: dict[str, type[Head]] = {"unem": UNEM}
+HEADS: dict[str, type[Head]] = {  # as they were published
+    "matching-fce": MatchingFCE,
+    "maml": MAML,
+    "prototypical": Prototypical,
+    "relation": Relation,
+    "r2d2": R2D2,
+    "metaoptnet": MetaOptNet,
+    "tpn": TPN,
+    "unem": UNEM,
+}
 
 
 def tune(

@@ -48,9 +48,7 @@ class MatchingNet(Baseline):
     grid: ClassVar = {"scale": (1.0, 3.0, 10.0, 30.0)}
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        attention = (self.scale * query @ support.mT).log_softmax(-1)  # [B, n, m]
-        other = self.membership(support, support_labels).unsqueeze(1) == 0  # [B, 1, k, m]
-        return attention.unsqueeze(2).masked_fill(other, -math.inf).logsumexp(-1)
+        return attention_by_class(self.scale * query @ support.mT, self.membership(support, support_labels))
 
 
 class RidgeRegression(Baseline):
@@ -68,13 +66,8 @@ class RidgeRegression(Baseline):
     grid: ClassVar = {"penalty": (0.01, 0.1, 1.0, 10.0)}
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        targets = self.membership(support, support_labels).mT  # [B, m, k]
-        centre, intercept = support.mean(1, keepdim=True), targets.mean(1, keepdim=True)
-        points = support - centre
-        kernel = points @ points.mT
-        kernel.diagonal(dim1=1, dim2=2).add_(self.penalty)
-        dual = torch.cholesky_solve(targets - intercept, torch.linalg.cholesky(kernel))
-        return self.scale * ((query - centre) @ points.mT @ dual + intercept)
+        targets = self.membership(support, support_labels).mT
+        return self.scale * ridge(support, targets, query, self.penalty)
 
 
 class SVM(Baseline):
@@ -110,7 +103,23 @@ class SVM(Baseline):
         return A
 
 
-def project_on_simplex(x: Tensor, total: float) -> Tensor:
+def attention_by_class(similarity: Tensor, of_class: Tensor) -> Tensor:
+    """log sum_{i of class j} softmax_i(similarity) as [B, n, k], from similarity [B, n, m] and of_class [B, k, m]."""
+    attention = similarity.log_softmax(-1).unsqueeze(2)
+    return attention.masked_fill(of_class.unsqueeze(1) == 0, -math.inf).logsumexp(-1)
+
+
+def ridge(support: Tensor, targets: Tensor, query: Tensor, penalty: float | Tensor) -> Tensor:
+    """What ridge regression of targets [B, m, k] on support [B, m, d], with an intercept, says of query [B, n, d]."""
+    centre, intercept = support.mean(1, keepdim=True), targets.mean(1, keepdim=True)
+    points = support - centre
+    kernel = points @ points.mT
+    kernel.diagonal(dim1=1, dim2=2).add_(penalty)
+    dual = torch.cholesky_solve(targets - intercept, torch.linalg.cholesky(kernel))
+    return (query - centre) @ points.mT @ dual + intercept
+
+
+def project_on_simplex(x: Tensor, total: float | Tensor) -> Tensor:
     """The point of {p >= 0, sum p = total} nearest to x, along the last dimension (Held, Wolfe and Crowder 1974)."""
     ordered = x.sort(-1, descending=True).values
     count = torch.arange(1, x.shape[-1] + 1, device=x.device, dtype=x.dtype)

@@ -28,21 +28,13 @@ class LabelPropagation(Baseline):
 
     def __init__(self, ways: int, **options: float) -> None:
         super().__init__(ways, **options)
-        if not self.alpha < 1:
-            raise ValueError(f"alpha = {self.alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
+        check_alpha(self.alpha)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        m, n = support.shape[1], query.shape[1]
         products = gram(support, query)
         near = neighbour_graph(products, self.neighbours)
         W = ((products - 1) / self.sigma**2).exp() * (near | near.mT)  # ||x_i - x_j||^2 = 2 - 2 cos
-        tiny = torch.finfo(W.dtype).tiny
-        root = W.sum(-1, keepdim=True).clamp_min(tiny).rsqrt()
-        system = -self.alpha * root * W * root.mT
-        system.diagonal(dim1=1, dim2=2).add_(1)
-        Y = F.pad(self.membership(support, support_labels), (0, n)).mT
-        mass = torch.cholesky_solve(Y, torch.linalg.cholesky(system))[:, m:]
-        return mass.clamp_min(tiny).log()
+        return propagated(W, self.membership(support, support_labels), self.alpha)
 
 
 class LaplacianShot(Baseline):
@@ -81,6 +73,22 @@ class LaplacianShot(Baseline):
         for _ in range(self.steps):
             logits = -a + self.laplacian * logits.softmax(1) @ w
         return logits
+
+
+def check_alpha(alpha: float) -> None:
+    if not alpha < 1:
+        raise ValueError(f"alpha = {alpha}: expected a number in (0, 1), else I - alpha S has no inverse")
+
+
+def propagated(W: Tensor, right: Tensor, alpha: float) -> Tensor:
+    """log M [B, n, k] of the queries, M = (I - alpha S)^-1 Y, from a graph W [B, N, N] and right [B, k, m]."""
+    m, tiny = right.shape[-1], torch.finfo(W.dtype).tiny
+    root = W.sum(-1, keepdim=True).clamp_min(tiny).rsqrt()
+    system = -alpha * root * W * root.mT
+    system.diagonal(dim1=1, dim2=2).add_(1)
+    Y = F.pad(right, (0, W.shape[-1] - m)).mT
+    mass = torch.cholesky_solve(Y, torch.linalg.cholesky(system))[:, m:]
+    return mass.clamp_min(tiny).log()
 
 
 def rectified(A: Tensor, products: Tensor, right: Tensor, scale: float = 10.0) -> Tensor:
