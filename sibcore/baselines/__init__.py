@@ -16,9 +16,16 @@ from torch import Tensor
 
 from sibcore.baselines.base import Baseline, Head
 from sibcore.baselines.clustering import TIM, OptimalTransportMAP, SoftKMeans
+from sibcore.baselines.ctm import CTM
 from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTuning
+from sibcore.baselines.gidaris import DynamicFewShot
+from sibcore.baselines.gnn import GNN
 from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
+from sibcore.baselines.leo import LEO
 from sibcore.baselines.propagation import LabelPropagation, LaplacianShot
+from sibcore.baselines.qiao import PredictedParameters
+from sibcore.baselines.snail import SNAIL
+from sibcore.baselines.tadam import TADAM
 from sibcore.episodes import Tasks
 from sibcore.evaluate import evaluate
 
@@ -36,7 +43,15 @@ BASELINES: dict[str, type[Baseline]] = {
     "soft-k-means": SoftKMeans,
 }
 
-HEADS: dict[str, type[Head]] = {}
+HEADS: dict[str, type[Head]] = {
+    "gidaris": DynamicFewShot,
+    "qiao": PredictedParameters,
+    "leo": LEO,
+    "tadam": TADAM,
+    "ctm": CTM,
+    "gnn": GNN,
+    "snail": SNAIL,
+}
 
 
 def tune(

@@ -1,0 +1,305 @@
+"""What trained heads promise, whatever their method, and one independent check of each."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from few_shot_tasks import tasks
+
+from sibcore.baselines import HEADS, NearestCentroid
+from sibcore.episodes import EpisodeSampler
+from sibcore.sib import class_means
+from sibcore.train import Schedule, train
+
+DIM = 12
+NAMES = ("gidaris", "qiao", "leo", "tadam", "ctm", "gnn", "snail")
+ORDERED = {"snail"}  # answers depend on the order of the support set, and on which class has which label
+CASES = {
+    "1-shot": {"ways": 5, "shots": 1},
+    "5-shot": {"ways": 5, "shots": 5},
+    "3-way, unbalanced": {"ways": 3, "shots": [1, 4, 2], "queries": [1, 9, 2]},
+}
+
+
+@pytest.fixture(params=NAMES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+def made(name, ways, seed=0, **options):
+    return HEADS[name](ways, DIM, seed, **options).double()
+
+
+def test_a_task_gets_the_same_answer_alone_and_in_a_batch(name, case):
+    support, labels, query, _ = tasks(**case)
+    head = made(name, case["ways"])
+    together = head.answer(support, labels, query)
+    alone = torch.cat([head.answer(support[[b]], labels[[b]], query[[b]]) for b in range(len(query))])
+    assert together.shape == (*query.shape[:2], case["ways"])
+    torch.testing.assert_close(together, alone, atol=1e-10, rtol=0)
+
+
+def test_permuting_the_queries_permutes_the_answers(name, case):
+    support, labels, query, _ = tasks(**case)
+    head = made(name, case["ways"])
+    order = torch.randperm(query.shape[1], generator=torch.Generator().manual_seed(1))
+    moved = head.answer(support, labels, query[:, order])
+    torch.testing.assert_close(moved, head.answer(support, labels, query)[:, order], atol=1e-10, rtol=0)
+
+
+def test_renaming_the_classes_or_moving_examples_changes_nothing_but_where_order_counts(name, case):
+    support, labels, query, _ = tasks(**case)
+    head = made(name, case["ways"])
+    answer = head.answer(support, labels, query)
+    rename = torch.randperm(case["ways"], generator=torch.Generator().manual_seed(3))
+    renamed = head.answer(support, rename[labels], query)[..., rename]
+    order = torch.randperm(support.shape[1], generator=torch.Generator().manual_seed(2))
+    moved = head.answer(support[:, order], labels[:, order], query)
+    for other in (renamed, moved):
+        assert torch.allclose(other, answer, atol=1e-10, rtol=0) == (name not in ORDERED)
+
+
+def test_each_query_is_answered_by_itself_however_many_there_are(name):
+    support, labels, query, _ = tasks(ways=3, shots=2)
+    head = made(name, 3)
+    assert not head.transductive
+    for count in (1, 7):
+        some = head.answer(support, labels, query[:, :count])
+        torch.testing.assert_close(some, head.answer(support, labels, query)[:, :count], atol=1e-10, rtol=0)
+
+
+def test_the_gradient_reaches_every_parameter_and_is_right(name):
+    support, labels, query, truth = tasks(ways=3, shots=6)  # enough for the longest delay of SNAIL
+    head = made(name, 3)
+
+    def loss():
+        return F.cross_entropy(head.answer(support, labels, query).mT, truth)
+
+    loss().backward()
+    g = torch.Generator().manual_seed(0)
+    for where, p in head.named_parameters():
+        assert p.grad.norm() > 0, where
+        way = torch.randn(p.shape, generator=g, dtype=p.dtype)
+        with torch.no_grad():
+            ahead = (p.add_(way, alpha=1e-7), loss())[1]
+            back = (p.sub_(way, alpha=2e-7), loss())[1]
+            p.add_(way, alpha=1e-7)
+        assert (p.grad * way).sum().item() == pytest.approx((ahead - back).item() / 2e-7, rel=1e-3, abs=1e-7), where
+
+
+def test_a_seed_makes_the_same_head_again_and_leaves_the_global_generator_alone(name):
+    before = torch.get_rng_state()
+    support, labels, query, _ = tasks(ways=3)
+    one, same, other = (made(name, 3, seed).answer(support, labels, query) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert torch.equal(one, other) == (name == "qiao")  # which starts as the identity
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_points_that_are_all_the_same_get_finite_answers_and_gradients(name):
+    support, labels, query, truth = tasks(ways=3, shots=1)
+    head, same = made(name, 3), support[:, :1]
+    answer = head.answer(same.expand_as(support), labels, same.expand_as(query))
+    F.cross_entropy(answer.mT, truth).backward()
+    assert answer.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in head.parameters())
+
+
+def test_training_lowers_the_loss(name):
+    g = torch.Generator().manual_seed(0)
+    labels = torch.arange(12).repeat_interleave(20)
+    centres = torch.randn(12, DIM, generator=g).abs()
+    bank = (centres[labels] + 0.5 * torch.randn(len(labels), DIM, generator=g)).relu()
+    schedule = Schedule(optimiser="adam", lr=3e-3, steps=50, every=10, batch=4)
+    sampler = EpisodeSampler(labels, 3, 2, 5, seed=0)
+    history = train(HEADS[name](3, DIM), bank, sampler, schedule, report=lambda line: None)
+    assert history[-1]["loss"] < 0.97 * history[0]["loss"]
+
+
+def test_every_class_says_what_it_is_and_what_was_left_out(name):
+    cls = HEADS[name]
+    assert cls.title
+    assert cls.paper
+    assert cls.trained
+    assert "Left out:" in cls.__doc__
+    assert set(cls.grid) <= set(cls.defaults)
+    assert math.prod(len(values) for values in cls.grid.values()) <= 4
+    assert cls(3, DIM).setup == {"ways": 3, "dim": DIM, "seed": 0, **cls.defaults}
+
+
+def test_dynamic_few_shot_without_attention_is_the_nearest_centroid_by_cosine():
+    support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
+    head = made("gidaris", 4)
+    assert not torch.allclose(head.answer(support, labels, query), nearest_centroid(support, labels, query, "cosine"))
+    torch.nn.init.zeros_(head.phi_att)
+    torch.testing.assert_close(head.answer(support, labels, query), nearest_centroid(support, labels, query, "cosine"))
+
+
+def nearest_centroid(support, labels, query, metric):
+    return NearestCentroid(4, metric=metric).answer(support, labels, query)
+
+
+def test_dynamic_few_shot_attends_to_base_classes_by_the_cosine_to_their_keys():
+    support, labels, _, _ = tasks(batch=1, shots=[1, 3, 2, 5])
+    head = made("gidaris", 4, bases=3)
+    for j, got in enumerate(head.weights(support, labels)[0]):
+        wanted = torch.zeros(DIM, dtype=torch.float64)
+        own = support[0, labels[0] == j]
+        for x in own:
+            weight = torch.stack([10 * F.cosine_similarity(head.phi_q.T @ x, key, dim=0) for key in head.keys]).exp()
+            read = sum(a * w / w.norm() for a, w in zip(weight / weight.sum(), head.base_weights, strict=True))
+            wanted = wanted + (x + read) / len(own)
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-6)  # gamma was made in single precision
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_predicted_parameters_start_as_inner_products_with_class_means(layers):
+    support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
+    means = torch.stack(
+        [torch.stack([x[y == j].mean(0) for j in range(4)]) for x, y in zip(support, labels, strict=True)]
+    )
+    got = made("qiao", 4, layers=layers).answer(support, labels, query)
+    torch.testing.assert_close(got / 10, query @ means.mT, rtol=1e-6, atol=1e-6)
+
+
+def test_leos_steps_are_those_of_autograd():
+    support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
+    head = made("leo", 4, code=5, steps=2, weight_steps=3)
+
+    def loss(w):
+        return F.cross_entropy(head.classify(support, w).mT, labels, reduction="sum") / labels.shape[1]
+
+    z = head.codes(support, head.membership(support, labels)).detach().requires_grad_()
+    for _ in range(2):
+        z = z - 0.1 * torch.autograd.grad(loss(head.decode(z)), z)[0]
+    w = head.decode(z)
+    for _ in range(3):
+        w = w - torch.autograd.grad(loss(w), w)[0]
+    torch.testing.assert_close(head.answer(support, labels, query), head.classify(query, w), rtol=1e-6, atol=1e-6)
+
+
+def test_leos_codes_are_means_over_pairs():
+    support, labels, _, _ = tasks(batch=1, shots=[1, 3, 2, 5])
+    head = made("leo", 4, code=5)
+    codes, (x, y) = head.codes(support, head.membership(support, labels))[0], (head.encode(support)[0], labels[0])
+    for j in range(4):
+        pairs = [head.relation(torch.cat([a, b])) for a in x[y == j] for b in x]
+        torch.testing.assert_close(codes[j], torch.stack(pairs).mean(0))
+
+
+def test_tadam_without_conditioning_is_a_prototypical_network():
+    support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
+    head = made("tadam", 4, width=7)
+    for number in (head.gamma_0, head.beta_0):
+        torch.nn.init.zeros_(number)
+    embedded = (x + F.linear(F.relu(F.linear(x, *head.W.parameters())), *head.V.parameters()) for x in (support, query))
+    support, query = embedded
+    wanted = -5 * torch.cdist(query, class_means(support, labels, 4)[0]).square()
+    got = head.answer(support[:0], labels[:0], query[:0])
+    assert got.shape == (0, query.shape[1], 4)
+    support, _, query, _ = tasks(shots=[1, 3, 2, 5])
+    got = head.answer(support, labels, query)
+    torch.testing.assert_close(got.log_softmax(-1), wanted.log_softmax(-1), rtol=1e-6, atol=1e-6)
+
+
+def test_tadam_conditions_on_the_mean_of_the_prototypes_alone():
+    """Any other support set with the same mean prototype embeds a query alike."""
+    head = made("tadam", 4, width=7)
+    torch.nn.init.zeros_(head.V.weight)  # prototypes are then class means
+    torch.nn.init.zeros_(head.V.bias)
+    seen = []
+    head.conditions.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0]))
+    support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
+    head.answer(support, labels, query)
+    wanted = torch.stack([x[labels[0] == j].mean(0) for x in support for j in range(4)]).view(3, 4, DIM).mean(1)
+    torch.testing.assert_close(seen[0].squeeze(1), wanted)
+
+
+def test_ctm_with_the_same_mask_everywhere_is_nearest_centroid():
+    support, labels, query, _ = tasks(shots=[1, 3, 2, 5])
+    head = made("ctm", 4, width=7)
+    torch.testing.assert_close(head.mask(support, labels).mean(-1), torch.ones(3, 1, dtype=torch.float64))
+    assert not torch.allclose(
+        head.answer(support, labels, query), nearest_centroid(support, labels, query, "euclidean")
+    )
+    for p in head.project.parameters():
+        torch.nn.init.zeros_(p)
+    wanted = nearest_centroid(support, labels, query, "euclidean")
+    torch.testing.assert_close(head.answer(support, labels, query), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_a_mask_of_ctm_that_drops_dimensions_is_nearest_centroid_in_the_others():
+    support, labels, query, _ = tasks()
+    head = made("ctm", 4, width=7)
+    torch.nn.init.zeros_(head.project.weight)
+    with torch.no_grad():
+        head.project.bias.copy_(torch.where(torch.arange(DIM) < 3, 0.0, -1000.0))
+    wanted = nearest_centroid(4 * support[..., :3], labels, 4 * query[..., :3], "euclidean")  # the mask's mean is 1
+    torch.testing.assert_close(head.answer(support, labels, query), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_the_graph_network_is_that_of_each_querys_own_graph():
+    """Brute force: all nodes and edges of the graph of one query, layer by layer."""
+    support, labels, query, _ = tasks(batch=2, shots=[1, 3, 2, 5], queries=2)
+    head = made("gnn", 4, width=6)
+    got = head.answer(support, labels, query)
+    for b, q in [(0, 0), (1, 5)]:
+        x = head.embed(torch.cat([support[b], query[b, [q]]]))
+        y = torch.cat([F.one_hot(labels[b], 4).double(), torch.full((1, 4), 0.25, dtype=torch.float64)])
+        n = len(x)
+
+        def adjacency(edge, x, y, n=n):
+            rows = []
+            for i in range(n):
+                others = [k for k in range(n) if k != i]
+                inputs = [torch.cat([(x[i] - x[k]).abs(), (y[i] - y[k]).abs().sum()[None]]) for k in others]
+                scores = torch.stack([edge.last(F.leaky_relu(edge.hidden(one))) for one in inputs])
+                row = torch.zeros(n, dtype=torch.float64)
+                row[others] = scores.squeeze(-1).softmax(0)
+                rows.append(row)
+            return torch.stack(rows)
+
+        A = adjacency(head.edges[0], x, y)
+        x, spread = torch.cat([x, F.leaky_relu(head.U(x) + head.V(A @ x))], -1), A @ y
+        last = adjacency(head.edges[1], x, spread)[-1]
+        wanted = head.out[0] * spread[-1] + head.out[1] * last @ y + head.out[2] * last @ spread
+        torch.testing.assert_close(got[b, q], wanted)
+
+
+def test_snails_queries_end_a_sequence_of_their_own():
+    """A sequence through torch's own causal convolution and masked attention, one query at a time."""
+    support, labels, query, _ = tasks(batch=1, ways=3, shots=2, queries=1)
+    head = made("snail", 3, width=5, length=8)
+    got = head.answer(support, labels, query)[0]
+    scale = math.sqrt(DIM)
+    for q in range(query.shape[1]):
+        h = torch.cat([scale * support[0], F.one_hot(labels[0], 3).double()], -1)
+        h = torch.cat([h, F.pad(scale * query[0, [q]], (0, 3))])
+        for block in head.blocks:
+            if hasattr(block, "key"):
+                scores = block.asked(h) @ block.key(h).T / math.sqrt(DIM)
+                scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -math.inf)
+                scores[-1, -1] = -math.inf  # a query carries itself along and does not read itself
+                news = scores.softmax(-1) @ block.value(h)
+            else:
+                kernel = torch.stack([block.earlier.weight, block.now.weight], -1)
+                padded = F.pad(h.T[None], (block.delay, 0))
+                f, g = F.conv1d(padded, kernel, block.now.bias, dilation=block.delay)[0].T.chunk(2, -1)
+                news = f.tanh() * g.sigmoid()
+            h = torch.cat([h, news], -1)
+        torch.testing.assert_close(got[q], head.out(h[-1]))
+    assert [block.delay for block in head.blocks[1:-1]] == [1, 2, 4]
+
+
+def test_heads_start_where_features_already_answer(name):
+    support, labels, query, truth = tasks(ways=5, shots=1, queries=15, dim=DIM, spread=0.05)
+    right = made(name, 5).answer(support, labels, query).argmax(-1) == truth
+    assert right.double().mean() > 0.9
