@@ -65,9 +65,10 @@ class Edge(nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        self.hidden, self.last = nn.Linear(size + 1, width), nn.Linear(width, 1)
-        with torch.no_grad():  # falls with each difference
+        self.hidden, self.last = nn.Linear(size + 1, width), nn.Linear(width, 1, bias=False)
+        with torch.no_grad():  # falls with each difference, and units do so from various distances on
             self.hidden.weight.abs_()
+            self.hidden.bias.copy_(-torch.rand(width) / 2 * self.hidden.weight.sum(1))
             self.last.weight.abs_().neg_()
 
     def forward(self, a: Tensor, b: Tensor, label: Tensor, labels: Tensor) -> Tensor:

@@ -64,7 +64,8 @@ class Attention(nn.Module):
 
     def __init__(self, size: int, key: int, value: int) -> None:
         super().__init__()
-        self.key, self.asked, self.value = (nn.Linear(size, width) for width in (key, key, value))
+        self.key = nn.Linear(size, key, bias=False)  # a bias would count the same for all examples
+        self.asked, self.value = nn.Linear(size, key), nn.Linear(size, value)
 
     def forward(self, tokens: Tensor, m: int) -> Tensor:
         known = torch.ones(tokens.shape[1], m, dtype=torch.bool, device=tokens.device).tril()
