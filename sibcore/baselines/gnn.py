@@ -40,28 +40,34 @@ class GNN(Head):
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         x, y = self.embed(support), self.membership(support, support_labels).mT  # [B, m, c] and [B, m, k]
         q, z = self.embed(query), y.new_full((*query.shape[:2], self.ways), 1 / self.ways)
-        s = self.edges[0](x, x.unsqueeze(1), y, y.unsqueeze(1))  # [B, m, m]
+        s = self.edges[0](apart(x, x), apart(y, y))  # [B, m, m]
         s = s.masked_fill(torch.eye(s.shape[-1], dtype=torch.bool, device=s.device), -torch.inf)
-        t = self.edges[0](q, x.unsqueeze(1), z, y.unsqueeze(1))  # [B, n, m]
+        from_query = apart(q, x)
+        t = self.edges[0](from_query, apart(z, y))  # [B, n, m]
         A, of_query = s.softmax(-1), t.softmax(-1)
 
         # All graphs share the support set and s. The query's edge to node a is a share g_a of the softmax there; what
         # A x is without the query has the rest.
         g = (t - s.logsumexp(-1).unsqueeze(1)).sigmoid().unsqueeze(-1)  # [B, n, m, 1]
         mean = self.V(A @ x).unsqueeze(1).lerp(self.V(q).unsqueeze(2), g)
-        news = F.leaky_relu(self.U(x).unsqueeze(1) + mean)
-        news_of_query = F.leaky_relu(self.U(q) + self.V(of_query @ x))
-        x_then = torch.cat([x.unsqueeze(1).expand(-1, q.shape[1], -1, -1), news], -1)  # [B, n, m, c']
-        q_then = torch.cat([q, news_of_query], -1)
-        y_then, z_then = (A @ y).unsqueeze(1).lerp(z.unsqueeze(2), g), of_query @ y
+        x_news = F.leaky_relu(self.U(x).unsqueeze(1) + mean)  # [B, n, m, width]
+        q_news = F.leaky_relu(self.U(q) + self.V(of_query @ x)).unsqueeze(2)
+        y_news = (A @ y).unsqueeze(1).lerp(z.unsqueeze(2), g)  # [B, n, m, k]
+        z_news = (of_query @ y).unsqueeze(2)
 
-        last = self.edges[1](q_then, x_then, z_then, y_then).softmax(-1)  # [B, n, m]
-        channels = [z_then, last @ y, (last.unsqueeze(2) @ y_then).squeeze(2)]
-        return (torch.stack(channels, -1) * self.out).sum(-1)
+        from_query = torch.cat([from_query, (q_news - x_news).abs()], -1)
+        last = self.edges[1](from_query, (z_news - y_news).abs()).softmax(-1).unsqueeze(2)  # [B, n, 1, m]
+        channels = torch.cat([z_news, last @ y.unsqueeze(1), last @ y_news], 2)  # [B, n, 3, k]
+        return self.out @ channels
+
+
+def apart(a: Tensor, b: Tensor) -> Tensor:
+    """|a - b| of all pairs: [B, A, c] and [B, N, c] -> [B, A, N, c]."""
+    return (a.unsqueeze(2) - b.unsqueeze(1)).abs()
 
 
 class Edge(nn.Module):
-    """Nodes a with features [B, A, c] and labels [B, A, k], b with [B, A or 1, N, c] and so on -> edges [B, A, N]."""
+    """How near two nodes are: differences of features [..., c] and of labels [..., k] -> [...]."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -71,6 +77,6 @@ class Edge(nn.Module):
             self.hidden.bias.copy_(-torch.rand(width) / 2 * self.hidden.weight.sum(1))
             self.last.weight.abs_().neg_()
 
-    def forward(self, a: Tensor, b: Tensor, label: Tensor, labels: Tensor) -> Tensor:
-        features, other = (a.unsqueeze(2) - b).abs(), (label.unsqueeze(2) - labels).abs().sum(-1, keepdim=True)
-        return self.last(F.leaky_relu(self.hidden(torch.cat([features, other], -1)))).squeeze(-1)
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        inputs = torch.cat([features, labels.sum(-1, keepdim=True)], -1)
+        return self.last(F.leaky_relu(self.hidden(inputs))).squeeze(-1)
