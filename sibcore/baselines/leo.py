@@ -33,7 +33,7 @@ class LEO(Head):
         hidden = [nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU()]
         self.relation = nn.Sequential(*hidden, nn.Linear(wide, code, bias=False))
         nn.init.normal_(self.relation[-1].weight, std=0.01)  # from codes near 0 the first step is to the class means
-        self.log_alpha, self.log_beta = (nn.Parameter(torch.tensor(math.log(size))) for size in (0.1, 1.0))
+        self.log_alpha, self.log_beta = (nn.Parameter(torch.tensor(math.log(size))) for size in (0.03, 0.3))
         self.log_scale = nn.Parameter(torch.tensor(math.log(10.0)))
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:

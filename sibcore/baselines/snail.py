@@ -41,13 +41,15 @@ class SNAIL(Head):
     @torch.no_grad()
     def start(self) -> None:
         first, labels = self.blocks[0], slice(self.dim, self.dim + self.ways)
-        gain = math.sqrt(10 / math.sqrt(self.dim))  # scores are 10 cosines
+        gain = math.sqrt(3 / math.sqrt(self.dim))  # scores are 3 cosines: soft, so that examples of a class add up
         first.key.weight[:, : self.dim] = gain * torch.eye(self.dim)
         first.key.weight[:, labels] = 0
         first.asked.weight.copy_(first.key.weight)
         first.value.weight[: self.ways] = torch.eye(self.dim + self.ways)[labels]
+        first.asked.bias.zero_()
+        first.value.bias.zero_()
         self.out.weight.mul_(0.02)
-        self.out.weight[:, self.dim + self.ways :][:, : self.ways] = 10 * torch.eye(self.ways)
+        self.out.weight[:, self.dim + self.ways :][:, : self.ways] = 20 * torch.eye(self.ways)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         m = support.shape[1]

@@ -190,10 +190,10 @@ def test_leos_steps_are_those_of_autograd():
 
     z = head.codes(support, head.membership(support, labels)).detach().requires_grad_()
     for _ in range(2):
-        z = z - 0.1 * torch.autograd.grad(loss(head.decode(z)), z)[0]
+        z = z - 0.03 * torch.autograd.grad(loss(head.decode(z)), z)[0]
     w = head.decode(z)
     for _ in range(3):
-        w = w - torch.autograd.grad(loss(w), w)[0]
+        w = w - 0.3 * torch.autograd.grad(loss(w), w)[0]
     torch.testing.assert_close(head.answer(support, labels, query), head.classify(query, w), rtol=1e-6, atol=1e-6)
 
 
