@@ -20,7 +20,8 @@ class SNAIL(Head):
     each query one that stands where its own sequence would end. As published, answers depend on the order of the
     support set, and on which class has which label. The network starts close to attention to the labels of similar
     examples, a matching network; from anywhere else it needs far longer training.
-    Left out: the feature network that learns along, and one of three rounds of convolutions and attention.
+    Left out: the feature network that learns along, one of three rounds of convolutions and attention, and a query's
+    attention to itself.
     """
 
     title = "SNAIL"
