@@ -18,8 +18,12 @@ from torch import Tensor
 from sibcore.baselines.alpha_tim import AlphaTIM
 from sibcore.baselines.base import Baseline, Head
 from sibcore.baselines.clustering import TIM, OptimalTransportMAP, SoftKMeans
+from sibcore.baselines.ctm import CTM
 from sibcore.baselines.finetuning import LogisticRegression, TransductiveFineTuning
+from sibcore.baselines.gidaris import DynamicFewShot
+from sibcore.baselines.gnn import GNN
 from sibcore.baselines.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
+from sibcore.baselines.leo import LEO
 from sibcore.baselines.maml import MAML
 from sibcore.baselines.matching import MatchingFCE
 from sibcore.baselines.metaoptnet import MetaOptNet
@@ -27,8 +31,11 @@ from sibcore.baselines.paddle import PADDLE
 from sibcore.baselines.propagation import LabelPropagation, LaplacianShot
 from sibcore.baselines.proto_lp import ProtoLP
 from sibcore.baselines.prototypical import Prototypical
+from sibcore.baselines.qiao import PredictedParameters
 from sibcore.baselines.r2d2 import R2D2
 from sibcore.baselines.relation import Relation
+from sibcore.baselines.snail import SNAIL
+from sibcore.baselines.tadam import TADAM
 from sibcore.baselines.tpn import TPN
 from sibcore.baselines.unem import UNEM
 from sibcore.episodes import Tasks
@@ -55,9 +62,16 @@ HEADS: dict[str, type[Head]] = {  # as they were published
     "maml": MAML,
     "prototypical": Prototypical,
     "relation": Relation,
+    "gidaris": DynamicFewShot,
+    "qiao": PredictedParameters,
+    "snail": SNAIL,
+    "gnn": GNN,
+    "tadam": TADAM,
     "r2d2": R2D2,
     "metaoptnet": MetaOptNet,
     "tpn": TPN,
+    "leo": LEO,
+    "ctm": CTM,
     "unem": UNEM,
 }
 
