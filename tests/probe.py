@@ -10,6 +10,7 @@ again (`--seed`), and its exit code is 1 if anything broke.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import time
 from pathlib import Path
@@ -26,7 +27,8 @@ SHARES = {"surroundings": 0.1, "fuzz": 0.3, "kill": 0.6}  # of the time
 
 def probe(minutes: float, seed: int = 0, only: str | None = None) -> Table:
     """Each kind of trouble in turn, or one of them, for its share of the time, and at least once."""
-    kinds = {"surroundings": surroundings.rounds, "fuzz": readers.rounds, "kill": kills.rounds}
+    fuzz = functools.partial(readers.rounds, minutes=minutes * (1 if only else SHARES["fuzz"]))
+    kinds = {"surroundings": surroundings.rounds, "fuzz": fuzz, "kill": kills.rounds}
     with World() as world:
         table = Table()
         for kind, rounds in kinds.items():

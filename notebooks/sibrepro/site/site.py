@@ -169,7 +169,7 @@ def read_table(file: Path) -> pd.DataFrame:
         if "ours" in table:
             table["ours"] = pd.to_numeric(table["ours"])
         return table.convert_dtypes()
-    except (ValueError, UnicodeDecodeError) as error:  # pandas' parser errors are ValueErrors
+    except (ValueError, OverflowError) as error:  # pandas' parser errors are ValueErrors
         again = "take the committed one back with git checkout"
         raise ValueError(f"{paths.relative(file)} cannot be read ({error}); {again}") from error
 
