@@ -179,7 +179,9 @@ def test_a_notebook_is_shown_as_it_comes_if_it_failed_or_is_not_the_present_one(
     assert "as committed, later" in story(), "its last run failed"
 
 
-@pytest.mark.parametrize("content", [b"", b"ours,verdict\nmany,above\n", b"a,b\n1,2\n1,2,3\n", b"ours\n\xff\xfe\n"])
+@pytest.mark.parametrize(
+    "content", [b"", b"ours,verdict\nmany,above\n", b"a,b\n1,2\n1,2,3\n", b"ours\n\xff\xfe\n", b"ours\n" + b"9" * 400]
+)
 def test_a_damaged_table_is_named_and_the_old_report_stays(tiny, content, capsys):
     front = report.build()
     before = front.read_bytes()
