@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from sibcore.apply.transduce import resized
 from sibcore.sib import SIB
 from sibcore.xi import EquivariantXi, SetXi, Xi
 
@@ -133,3 +134,15 @@ def test_what_is_not_offered_is_refused():
         SIB(5, 8, normalise=True)
     with pytest.raises(ValueError, match="set_aware = -1: expected at least 0"):
         SIB(5, 8, set_aware=-1)
+
+
+@pytest.mark.parametrize("ways", [2, 5, 20])
+@pytest.mark.parametrize("queries", [5, 75, 300])
+def test_a_set_aware_sib_serves_any_number_of_ways_and_queries(ways, queries):
+    """Trained for 5 ways and 75 queries; copies of a task's queries are no news to it."""
+    model = resized(SIB(5, 6, 3, 0.05, reduction="mean", set_aware=8).double(), {"ways": 5, "queries": 15}, ways, 6)
+    support, query = random_logits(2, ways, 6), random_logits(2, queries, 6, seed=1)
+    labels = torch.arange(ways).expand(2, -1)
+    logits = model(support, labels, query)
+    assert logits.isfinite().all()
+    assert torch.allclose(model(support, labels, query.repeat(1, 2, 1)), logits.repeat(1, 2, 1), atol=1e-9)
