@@ -20,27 +20,45 @@ def footing(table: pd.DataFrame) -> Figure:
     """For 1 and 5 shots: balanced against unbalanced queries, and accuracy on both against speed."""
     shots = sorted(table["shots"].unique())
     figure, axes = plt.subplots(len(shots), 2, figsize=(12, 5.2 * len(shots)), squeeze=False)
+    shown = []
     for line, number in zip(axes, shots, strict=True):
         part = table[table["shots"] == number]
         wide = part.pivot(index="method", columns="queries", values="ours")
         about = part.drop_duplicates("method").set_index("method").loc[wide.index]
         kinds = np.where(about["kind"] == "sib", "SIB", np.where(about["transductive"], "transductive", "inductive"))
         both, speed = wide.mean(axis=1), about["tasks_per_second"]
-        _points(line[0], wide["balanced"], wide["dirichlet2"], kinds)
-        _points(line[1], speed, both, kinds)
         low, high = wide.to_numpy().min() - 1, wide.to_numpy().max() + 1
         line[0].plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
         line[0].set(xlabel="balanced queries (%)", ylabel="Dirichlet(2) queries (%)", title=f"{number}-shot")
+        line[0].set(xlim=(low, high + 2), ylim=(low, high))
         line[1].set(xlabel="tasks per second", ylabel="mean of the two (%)", xscale="log", title=f"{number}-shot")
+        line[1].set(xlim=(speed.min() / 1.5, 4 * speed.max()), ylim=(both.min() - 0.5, both.max() + 0.8))
+        for axis, x, y in ((line[0], wide["balanced"], wide["dirichlet2"]), (line[1], speed, both)):
+            _points(axis, x, y, kinds)
+            shown.append((axis, x[kinds != "inductive"], y[kinds != "inductive"]))  # those lie too close together
     axes[0, 0].legend(fontsize=9)
+    figure.draw_without_rendering()  # only then it is known where the points lie
+    for axis, x, y in shown:
+        _labels(axis, x, y)
     return figure
 
 
 def _points(axis: Axes, x: pd.Series, y: pd.Series, kinds: np.ndarray) -> None:
     for kind, (colour, marker) in KINDS.items():
         axis.scatter(x[kinds == kind], y[kinds == kind], color=colour, marker=marker, label=kind, s=36)
-    for name in x.index:
-        axis.annotate(name, (x[name], y[name]), xytext=(4, 3), textcoords="offset points", fontsize=7, color="#444444")
+
+
+def _labels(axis: Axes, x: pd.Series, y: pd.Series) -> None:
+    """Beside each point its name, moved up until it covers no other."""
+    taken: list[tuple[float, float, float]] = []  # left, right and height, in points
+    for name in y.sort_values().index:
+        left, base = axis.transData.transform((x[name], y[name])) * 72 / axis.figure.dpi + (5, -2)
+        right, height = left + 4.4 * len(name), base
+        while any(a < right and left < b and abs(h - height) < 8 for a, b, h in taken):
+            height += 1
+        taken.append((left, right, height))
+        beside = {"xytext": (5, height - base - 2), "textcoords": "offset points"}
+        axis.annotate(name, (x[name], y[name]), fontsize=7.5, color="#333333", **beside)
 
 
 def pushes(maps: Mapping[str, np.ndarray]) -> Figure:
