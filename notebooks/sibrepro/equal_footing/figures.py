@@ -58,7 +58,8 @@ def _labels(axis: Axes, x: pd.Series, y: pd.Series) -> None:
             height += 1
         taken.append((left, right, height))
         beside = {"xytext": (5, height - base - 2), "textcoords": "offset points"}
-        axis.annotate(name, (x[name], y[name]), fontsize=7.5, color="#333333", **beside)
+        text = axis.annotate(name, (x[name], y[name]), fontsize=7.5, color="#333333", **beside)
+        text.set_in_layout(False)
 
 
 def pushes(maps: Mapping[str, np.ndarray]) -> Figure:

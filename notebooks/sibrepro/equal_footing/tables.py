@@ -15,12 +15,7 @@ from sibrepro.facts.experiment import named
 from sibrepro.statistics import Score, over_seeds, paired, right
 
 Found = Mapping[Key, Sequence[Record]]
-TASKS = {
-    "": "",
-    "mixture": "",
-    "balanced": ", trained on balanced tasks",
-    "dirichlet2": ", trained on unbalanced tasks",
-}
+TASKS = {"": "", "mixture": "", "balanced": ", balanced training", "dirichlet2": ", unbalanced training"}
 
 
 def title(method: str, tasks: str = "") -> str:
