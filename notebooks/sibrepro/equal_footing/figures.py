@@ -30,7 +30,7 @@ def footing(table: pd.DataFrame) -> Figure:
         low, high = wide.to_numpy().min() - 1, wide.to_numpy().max() + 1
         line[0].plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
         line[0].set(xlabel="balanced queries (%)", ylabel="Dirichlet(2) queries (%)", title=f"{number}-shot")
-        line[0].set(xlim=(low, high + 2), ylim=(low, high))
+        line[0].set(xlim=(low, high + 5), ylim=(low, high))
         line[1].set(xlabel="tasks per second", ylabel="mean of the two (%)", xscale="log", title=f"{number}-shot")
         line[1].set(xlim=(speed.min() / 1.5, 4 * speed.max()), ylim=(both.min() - 0.5, both.max() + 0.8))
         for axis, x, y in ((line[0], wide["balanced"], wide["dirichlet2"]), (line[1], speed, both)):

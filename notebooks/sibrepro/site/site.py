@@ -109,7 +109,7 @@ class _Site:
             table = table.sort_values("ours", key=pd.isna, kind="stable")  # what was measured comes first
         content = {
             "name": name,
-            "columns": sorted(columns, key=lambda column: column == "run"),  # these are long
+            "columns": sorted(columns, key=lambda column: column in ("run", "runs")),  # these are long
             "rows": table.astype(object).where(table.notna(), None).to_dict("records"),
             "counts": claims.counts(name) if name in claims.compared() else {},
             "kinds": {word: kind for word, kind in claims.OF_NUMBERS.items() if kind != claims.OPEN},
