@@ -6,13 +6,12 @@ import math
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sibcore.baselines.base import Baseline, gram, shares, squared_distances
+from sibcore.baselines.clustering import TIM
 
 
-class AlphaTIM(Baseline):
+class AlphaTIM(TIM):
     """TIM with Tsallis's alpha-entropies in place of Shannon's.
 
     min_w CE(support) - H(mean_q p_q) + mean_q H(p_q), H(p) = (1 - sum_j p_j^alpha) / (alpha - 1), and as in TIM
@@ -24,18 +23,11 @@ class AlphaTIM(Baseline):
 
     title = "α-TIM"
     paper = "Veilleux et al., 2021"
-    transductive = True
     defaults: ClassVar = {"alpha": 2.0, "temperature": 15.0, "lr": 1.0, "steps": 150}
     grid: ClassVar = {"alpha": (1.5, 2.0, 5.0), "temperature": (5.0, 7.5, 15.0)}
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        m, n = support.shape[1], query.shape[1]
-        right = self.membership(support, support_labels)
-        products = gram(support, query)
-        A = shares(F.pad(right, (0, n)))
-        for _ in range(self.steps):
-            A = A - self.lr / self.temperature * self.gradient(A, products, right)
-        return self.logits(A, products)[..., m:].mT
+    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
+        return A - self.lr / self.temperature * self.gradient(A, products, right)
 
     def gradient(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
         """Of the objective by w_j, as weights of the points: A [B, k, N], products [B, N, N], right [B, k, m].
@@ -54,6 +46,3 @@ class AlphaTIM(Baseline):
     def log_alpha(self, log_p: Tensor) -> Tensor:
         """(p^(alpha - 1) - 1) / (alpha - 1), which is log p for alpha = 1."""
         return log_p if self.alpha == 1 else torch.expm1((self.alpha - 1) * log_p) / (self.alpha - 1)
-
-    def logits(self, A: Tensor, products: Tensor) -> Tensor:
-        return -self.temperature / 2 * squared_distances(A, products)
