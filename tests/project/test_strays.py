@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from sibrepro import claims, paths, plots, readme, tables
+from sibrepro.equal_footing import plan as equal_footing
+from sibrepro.equal_footing import tables as footing
+from sibrepro.equal_footing.experiment import CONTENDER
 from sibrepro.facts import local
 from sibrepro.few_shot import figures
 from sibrepro.few_shot import plan as few_shot
@@ -33,6 +36,8 @@ def everything() -> dict[str, str]:
         *tables.write(claims.compared()["synthetic_gradients"], "synthetic_gradients"),
         *tables.write(tables.query_size(query_size_tables.published_rows()), "query_size"),
         *tables.write(claims.compared()["pacs"], "pacs"),
+        *tables.write(footing.comparison(equal_footing.published()), "equal_footing"),
+        *tables.write(footing.differences(equal_footing.published()), "equal_footing_differences"),
         *plots.save(figures.bars(few_shot_tables.reasons(results), "accuracy"), "03_reasons", *results.records),
         *plots.save(figures.methods(few_shot_tables.method_scores(results)), "03_methods", *results.records),
     ]
@@ -64,6 +69,7 @@ def strays(monkeypatch):
     plant(FEW_SHOT, base, test_episodes=10_000)
     plant(RIVAL, few_shot.plan("cifar-fs", "conv4-64").rivals["pt-map", 1], test_episodes=9000)
     plant(ADAPTATION, pacs.plan("frozen")["SIB-Rot", 3]["sketch"][0], steps=900)
+    plant(CONTENDER, equal_footing.plan()["sib-set", "mixture", 1][0], seed=3)
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
     plant(FEW_SHOT, base)  # a published run, computed here with another outcome
     monkeypatch.delenv("SIB_RECOMPUTE")
@@ -89,7 +95,7 @@ def test_strays_change_nothing_that_is_published(strays, tmp_path, monkeypatch):
 
 def test_tables_are_the_committed_ones():
     everything()
-    for name in ("few_shot", "synthetic_gradients", "query_size", "pacs"):
+    for name in ("few_shot", "synthetic_gradients", "query_size", "pacs", "equal_footing", "equal_footing_differences"):
         written = (paths.tables() / f"{name}.csv").read_bytes()
         assert written == (paths.published() / "tables" / f"{name}.csv").read_bytes()
 
