@@ -1,0 +1,156 @@
+"""Stage 1 on PACS as runs: a network fine-tuned on some domains, and what it then says of every image.
+
+    first_stage(FineTuned(without="sketch", turned=6))          the target is sketch, with rotation: "Rot"
+    first_stage(FineTuned(without="cartoon+sketch"))            photo and art alone: its errors on cartoon are those of
+                                                                an unseen domain, and cartoon's labels may be used
+
+Labels of the domains in `without` are used for nothing but their own score, which nothing else looks at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sibcore.datasets import pacs
+from sibcore.datasets.base import ImageSet
+from sibcore.device import pick_device
+from sibcore.files import write_tensors
+from sibcore.sib import unit
+from sibcore.vision import finetune
+from sibcore.vision.backbones import imagenet_network
+from sibcore.vision.features import extract
+from sibcore.vision.finetune import Recipe, make_model, own_statistics
+from sibcore.vision.rotations import hashes, turn
+from sibrepro.facts import Experiment, Record
+from sibrepro.facts.record import as_dict
+from sibrepro.few_shot.experiment import Numbers
+from sibrepro.params import Count, NonNegative, Positive, parameters
+
+FEATURES = "features.safetensors"
+HELD_OUT = 0.1  # share of each source domain that f does not see
+SOME = 2048  # of the images that f learned from, so many, or a few more, are looked at afterwards
+COUNTED = 1024  # likewise, of any domain, to take statistics from
+BATCH = 28  # images at a time, in extraction: what a CPU's cache holds
+
+
+@parameters
+class FineTuned:
+    """One fine-tuning."""
+
+    dataset: str = Field("pacs", description="name of the image set")
+    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
+    size: Count = Field(96, description="width of the images in pixels")
+    without: str = Field("sketch", description="domains that are not sources, joined by +")
+    steps: Count = Field(300, description="training steps")
+    batch: Count = Field(24, description="images of each source domain in a step")
+    turned: NonNegative = Field(0, description="turned images of each domain in a step; 0: rotation is not learned")
+    turn_weight: Annotated[float, Field(ge=0)] = Field(0.3, description="of the rotation loss")
+    small: Count = Field(64, description="width of the images in the first steps")
+    small_steps: NonNegative = Field(150, description="how many steps are the first")
+    peak_lr: Positive = Field(5e-4, description="highest learning rate of AdamW")
+    grey: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="share of the images that lose their colours")
+    seed: NonNegative = Field(0, description="of heads, minibatches and held-out images")
+
+
+FINE_TUNED = Experiment(
+    "fine_tuning",
+    FineTuned,
+    oldest=("dataset backbone size without steps batch turned turn_weight small small_steps peak_lr grey seed").split(),
+    tolerance={"seconds": None, "*": 5.0},  # 300 steps: each of them moves single images
+)
+
+
+def first_stage(p: FineTuned, data: ImageSet | None = None) -> Record:
+    """The run of one fine-tuning, with features in its file `features.safetensors`.
+
+    metrics: accuracy in percent of the cosine head on "held_out" source images and on each domain that is no source,
+    such as "sketch", and under its own batch-norm statistics, "sketch/own"; "seconds"
+    arrays: the history
+    file: unit features, float16: "features" [M, d] of the images "rows" [M] under the sources' statistics, "part" [M]
+    being 0 for images that f learned from, 1 for held-out ones and 2 for those of other domains; of each other domain
+    "own/<domain>" [n, d] and, where rotation is learned, "turned/<domain>" [3, n, d]; "head" [k, d] and
+    "turn_head" [4, d + 1]
+    """
+    data = data or pacs.load(size=p.size)
+    network = imagenet_network(p.backbone, data.images.shape[1])
+    return FINE_TUNED.run(
+        p,
+        lambda p, folder: _compute(p, data, network, folder),
+        data=hashes(data, network),
+        long=True,
+        state=finetune.CHECKPOINT,
+    )
+
+
+def _compute(p: FineTuned, data: ImageSet, network: nn.Module, folder: Path) -> Numbers:
+    device, labels = pick_device(), torch.from_numpy(data.labels)
+    learn, held_out, others = split_rows(p, data)
+    recipe = Recipe(
+        **{field.name: getattr(p, field.name) for field in dataclasses.fields(Recipe) if hasattr(p, field.name)}
+    )
+    network = network.to(device, memory_format=torch.channels_last).requires_grad_()
+    model = make_model(network, network.backbone.dim, len(data.classes), recipe).to(device)
+    images = torch.from_numpy(np.array(data.images))
+    history = finetune.finetune(model, images, labels, learn, [*learn, *others.values()], recipe, folder)
+
+    seen = torch.cat([every(rows, SOME // len(learn)) for rows in learn])
+    parts = [seen, torch.cat(held_out), *others.values()]
+    rows = torch.cat(parts)
+    own_statistics(model.f, images[every(seen, COUNTED)])
+    found = {"features": _features(model.f, images[rows]), "rows": rows}
+    found["part"] = torch.cat([torch.full((len(part),), min(place, 2)) for place, part in enumerate(parts)]).byte()
+    for name, others_rows in others.items():
+        if p.turned:
+            turned = turn(images[others_rows])[1:]
+            found[f"turned/{name}"] = _features(model.f, turned.flatten(0, 1)).unflatten(0, turned.shape[:2])
+    for name, others_rows in others.items():
+        own_statistics(model.f, images[every(others_rows, COUNTED)])
+        found[f"own/{name}"] = _features(model.f, images[others_rows])
+    found["head"] = unit(model.head.weight.detach()).cpu()
+    found["turn_head"] = torch.cat([model.turn_head.weight, model.turn_head.bias[:, None]], 1).detach().cpu()
+    write_tensors(folder / FEATURES, found, {"settings": as_dict(p)})
+
+    def accuracy(features: Tensor, rows: Tensor) -> float:
+        return 100 * ((features.float() @ found["head"].T).argmax(1) == labels[rows]).double().mean().item()
+
+    def upright(chosen: Tensor) -> Tensor:
+        return found["features"][torch.isin(rows, chosen)]
+
+    metrics: dict[str, Any] = {"held_out": accuracy(upright(parts[1]), parts[1])}
+    for name, others_rows in others.items():
+        metrics[name] = accuracy(upright(others_rows), others_rows)
+        metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], others_rows)
+    curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "turn_loss")}
+    return metrics, curves
+
+
+def split_rows(p: FineTuned, data: ImageSet) -> tuple[list[Tensor], list[Tensor], dict[str, Tensor]]:
+    """Rows of each source domain to learn from, held-out rows of each, and rows of each other domain by its name."""
+    others = p.without.split("+")
+    rows = {name: torch.from_numpy(data.domain_rows(name)) for name in (*data.domain_names, *others)}
+    generator = torch.Generator().manual_seed(p.seed)
+    learn, held_out = [], []
+    for name in data.domain_names:
+        if name not in others:
+            mixed = rows[name][torch.randperm(len(rows[name]), generator=generator)]
+            count = max(1, round(HELD_OUT * len(mixed)))
+            held_out.append(mixed[:count].sort()[0])
+            learn.append(mixed[count:].sort()[0])
+    return learn, held_out, {name: rows[name] for name in others}
+
+
+def every(rows: Tensor, count: int) -> Tensor:
+    """Of rows in their order every second, third, ..., so that about `count` are left."""
+    return rows[:: max(1, len(rows) // count)]
+
+
+def _features(network: nn.Module, images: Tensor) -> Tensor:
+    """Unit features, float16 [n, d]."""
+    return unit(extract(network, images, batch=BATCH)).cpu().half()
