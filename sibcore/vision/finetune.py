@@ -30,8 +30,10 @@ from sibcore.device import threads
 from sibcore.files import check_same, hash_of, put_weights, read_tensors, weights_of, write_tensors
 from sibcore.seeds import combine
 from sibcore.settings import Settings, setting
+from sibcore.sib import class_means, unit
 from sibcore.vision.augment import LUMA, as_float, augment, draw
 from sibcore.vision.backbones import exact_convolutions
+from sibcore.vision.features import extract
 from sibcore.vision.pretrain import CHECKPOINT, CosineHead, one_cycle
 
 MOMENTS = ("exp_avg", "exp_avg_sq")  # what Adam keeps beside each parameter
@@ -64,6 +66,14 @@ def make_model(network: nn.Module, dim: int, classes: int, recipe: Recipe) -> nn
         head = CosineHead(dim, classes, recipe.scale)
         turn_head = nn.Linear(dim, TURNS)
     return nn.Sequential(OrderedDict(f=network, head=head, turn_head=turn_head))
+
+
+@torch.no_grad()
+def start_from_means(model: nn.Sequential, images: Tensor, labels: Tensor) -> None:
+    """Put the class means of a few labelled images, seen from their own mean, into the head, few-shot's lambda."""
+    features = unit(extract(model.f, images).to(model.head.weight))
+    means = class_means(features, labels.to(features.device), len(model.head.weight))[0]
+    model.head.weight.copy_(unit(means - means.mean(0)))
 
 
 def finetune(
