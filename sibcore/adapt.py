@@ -228,6 +228,13 @@ def embed(model: Adapter, bank: Bank, rows: Tensor) -> Tensor:
     return torch.cat(parts, 1)
 
 
+def dealt(count: int, batch: int, order: Order, seed: int) -> tuple[Tensor, ...]:
+    """The places 0 ... count - 1 in minibatches of at most `batch` and of like size."""
+    generator = torch.Generator().manual_seed(combine(seed, batch))
+    sequence = torch.randperm(count, generator=generator) if order == "shuffled" else torch.arange(count)
+    return sequence.tensor_split(math.ceil(count / batch))
+
+
 @torch.no_grad()
 def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffled", seed: int = 0) -> Tensor:
     """The class [N] of every image, given what `embed` gives, in minibatches of at most `batch` and of like size.
@@ -235,10 +242,9 @@ def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffl
     "shuffled" deals the images out at random, "file" as they are stored, in PACS class after class.
     """
     seen, count, dim = features.shape
-    generator = torch.Generator().manual_seed(combine(seed, batch))
-    sequence = torch.randperm(count, generator=generator) if order == "shuffled" else torch.arange(count)
     predicted = torch.full((count,), -1, device=features.device)
-    for part in sequence.to(features.device).tensor_split(math.ceil(count / batch)):
+    for part in dealt(count, batch, order, seed):
+        part = part.to(features.device)
         upright, turned = features[:1, part], features[:, part].reshape(1, -1, dim)
         turns = torch.arange(seen, device=features.device).repeat_interleave(len(part))[None]
         theta = model.theta(upright, turned, turns)

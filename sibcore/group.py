@@ -69,7 +69,7 @@ class Apart(nn.Module):
         idle = tuple(
             f"models.{i}.xi." for i, model in enumerate(self.models) if isinstance(model, SIB) and not model.steps
         )
-        return {name: p for name, p in self.named_parameters() if not name.startswith(idle)}
+        return {name: p for name, p in self.named_parameters() if p.requires_grad and not name.startswith(idle)}
 
     def part(self, i: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         prefix = f"models.{i}."

@@ -93,6 +93,9 @@ def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
     else:
         network = EfficientNet.from_name("efficientnet-lite0", image_size=image_size)
     network.dim, network._fc = network._fc.in_features, nn.Identity()
+    # what its long training had against overfitting slows a short one down
+    network._global_params = network._global_params._replace(drop_connect_rate=0.0)
+    network._dropout = nn.Identity()
     return network
 
 

@@ -47,9 +47,7 @@ class Recipe(Settings):
     batch: int = setting(24, least=1)  # images of each source domain in a step
     turned: int = setting(0, least=0)  # turned images of each domain in a step; 0: rotation is not learned
     turn_weight: float = setting(0.3, least=0)  # of the rotation loss
-    small: int = setting(64, least=16)  # pixels of the images in the first steps, which are the cheaper for it
-    small_steps: int = setting(150, least=0)
-    peak_lr: float = setting(5e-4, above=0)  # of AdamW, with one cycle
+    peak_lr: float = setting(1e-3, above=0)  # of AdamW, with one cycle
     warm_up: float = setting(0.2, above=0, below=1)  # part of all steps in which the learning rate rises
     weight_decay: float = setting(0.01, least=0)
     jitter: float = setting(0.4, least=0, below=1)
@@ -147,9 +145,8 @@ def _losses(
     others = [_some(rows, recipe.turned, generator) for rows in unlabelled] if recipe.turned else []
     rows = torch.cat([upright, *others])
     turns = torch.randint(TURNS, (len(rows) - len(upright),), generator=generator)
-    size = min(recipe.small, images.shape[1]) if step < recipe.small_steps else images.shape[1]
     padding = images.shape[1] // 8
-    pictures = augment(images[rows], draw(len(rows), padding, recipe.jitter, generator), padding, size)
+    pictures = augment(images[rows], draw(len(rows), padding, recipe.jitter, generator), padding)
     without = torch.rand(len(rows), generator=generator) < recipe.grey
     greys = (pictures * pictures.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).expand_as(pictures)
     pictures = torch.where(without[:, None, None, None], greys, pictures)

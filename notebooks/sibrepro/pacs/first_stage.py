@@ -53,9 +53,7 @@ class FineTuned:
     batch: Count = Field(24, description="images of each source domain in a step")
     turned: NonNegative = Field(0, description="turned images of each domain in a step; 0: rotation is not learned")
     turn_weight: Annotated[float, Field(ge=0)] = Field(0.3, description="of the rotation loss")
-    small: Count = Field(64, description="width of the images in the first steps")
-    small_steps: NonNegative = Field(150, description="how many steps are the first")
-    peak_lr: Positive = Field(5e-4, description="highest learning rate of AdamW")
+    peak_lr: Positive = Field(1e-3, description="highest learning rate of AdamW")
     grey: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="share of the images that lose their colours")
     seed: NonNegative = Field(0, description="of heads, minibatches and held-out images")
 
@@ -63,7 +61,7 @@ class FineTuned:
 FINE_TUNED = Experiment(
     "fine_tuning",
     FineTuned,
-    oldest=("dataset backbone size without steps batch turned turn_weight small small_steps peak_lr grey seed").split(),
+    oldest=("dataset backbone size without steps batch turned turn_weight peak_lr grey seed").split(),
     tolerance={"*": 5.0},  # 300 steps: each of them moves single images
 )
 

@@ -1,0 +1,260 @@
+"""Stage 2 on PACS: a minibatch of a domain is a task, and lambda, the classes' weights of stage 1, its support set.
+
+So whatever learns or answers few-shot tasks serves as it is: SIB and its training loop, and the rivals. xi is trained
+on domains that the network behind them did not learn from ("shift": the networks of two sources, on the third), whose
+errors are of the kind that the target has, or, to the letter of the paper, on the sources themselves ("sources").
+
+Whatever is chosen for a target is chosen on its sources, by `chosen_look` and `chosen_turn_rate` or by runs with
+`held`: there a source stands in for the target, and xi is trained on the other two.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from sibcore import adapt, train
+from sibcore.adapt import TURNS, Adapter
+from sibcore.baselines import BASELINES, RECENT, tune
+from sibcore.baselines.base import Baseline
+from sibcore.baselines.test_time import TEST_TIME, CosineClassifier
+from sibcore.device import pick_device
+from sibcore.episodes import Tasks
+from sibcore.evaluate import Method
+from sibcore.seeds import combine
+from sibcore.sib import SIB
+from sibrepro.facts import Experiment, Record
+from sibrepro.few_shot.experiment import Numbers
+from sibrepro.pacs import banks
+from sibrepro.pacs.banks import Bank, Look, View
+from sibrepro.pacs.experiment import ORDERS, SIZES
+from sibrepro.params import Count, NonNegative, Positive, parameters
+
+RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
+    name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")
+}
+LOOKS = [Look(*both) for both in itertools.product(("sources", "own"), repeat=2)]
+TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
+XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": {}}
+
+
+@parameters
+class SecondStage:
+    """One method on the target, or on a source that stands in for it."""
+
+    target: str = Field("sketch", description="domain without labels")
+    held: str = Field("", description="a source that stands in for the target, which is then not looked at")
+    network: Literal["source-only", "Rot"] = Field("Rot", description="what stage 1 learned")
+    first_seed: NonNegative = Field(0, description="of stage 1")
+    method: str = Field("SIB", description="SIB, or a key of RIVALS; SIB with K = 0 is the classifier of stage 1")
+    start: Literal["lambda", "turned"] = Field("lambda", description="theta^0: lambda, or eq. (ssup)")
+    turn_rate: Annotated[float, Field(ge=-1)] = Field(-1.0, description="of eq. (ssup); -1: as the sources say")
+    look: Literal["", "sources/sources", "sources/own", "own/sources", "own/own"] = Field(
+        "", description="whose statistics / whose mean; empty: as the sources say"
+    )
+    K: NonNegative = Field(3, description="synthetic gradient steps")
+    eta: Positive = Field(0.1, description="step size of the inner update, for means over a minibatch")
+    xi: Literal[tuple(XIS)] = Field("set", description="what xi sees")
+    tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
+    alpha: Annotated[float, Field(ge=0)] = Field(1.0, description="Dirichlet spread of classes in every second task")
+    images: Count = Field(64, description="images of a task in training")
+    steps: Count = Field(1000, description="training steps, of Adam with one cycle")
+    batch: Count = Field(8, description="tasks in a step")
+    lr: Positive = Field(2e-3, description="the highest learning rate")
+    test_batch: Count = Field(64, description="images of a test minibatch")
+    seed: NonNegative = Field(0, description="of xi, of its tasks and of test minibatches")
+
+
+SECOND_STAGE = Experiment(
+    "second_stage",
+    SecondStage,
+    oldest=(
+        "target held network first_seed method start turn_rate look K eta xi tasks alpha images steps batch lr "
+        "test_batch seed"
+    ).split(),
+    tolerance={"options": None, "turn_rate": None, "*": 1.0},
+)
+
+
+def second_stage(p: SecondStage, bank: Bank | None = None) -> Record:
+    """The run of one method.
+
+    metrics: "accuracy" in percent; "look", and "turn_rate" or "options" where something was chosen
+    arrays: "predicted" and true "labels" of every image; predictions in other minibatches, such as "predicted/16/file"
+    """
+    bank = bank or banks.load()
+    if p.method != "SIB" and p.method not in RIVALS:
+        raise ValueError(f"there is no method {p.method!r}: expected SIB or one of {', '.join(RIVALS)}")
+    for name in filter(None, (p.target, p.held)):
+        if name not in bank.domain_names:
+            raise ValueError(f"there is no domain {name!r}: expected one of {', '.join(bank.domain_names)}")
+    return SECOND_STAGE.run(p, lambda p: _compute(p, bank), data=bank.hashes)
+
+
+def _compute(p: SecondStage, bank: Bank) -> Numbers:
+    look = Look(*p.look.split("/")) if p.look else chosen_look(bank, p.target)
+    name = banks.key([p.target, p.held]) if p.held else banks.key([p.target], p.network == "Rot", p.first_seed)
+    seen = banks.view(bank, name, p.held or p.target, look)
+    metrics: dict[str, Any] = {"look": f"{look.statistics}/{look.centre}"}
+    if p.method == "SIB":
+        method: Method = _sib(p, bank, look)
+    else:
+        options = _tuned(bank, p.target, look, p.method)
+        method, metrics["options"] = RIVALS[p.method](len(bank.classes), **options), options
+    adapter = None
+    if p.start == "turned":
+        adapter = turner(seen, p.seed)
+        rate = p.turn_rate if p.turn_rate >= 0 else chosen_turn_rate(bank, name, look)
+        metrics["turn_rate"] = adapter.sib.eta = rate
+    arrays = {"labels": seen.labels, "predicted": predict(method, seen, p.test_batch, "shuffled", p.seed, adapter)}
+    if p.K or p.method != "SIB" or adapter:  # others answer each image by itself
+        for size, order in itertools.product(SIZES, ORDERS):
+            arrays[f"predicted/{size}/{order}"] = predict(method, seen, size, order, p.seed, adapter)
+    metrics["accuracy"] = 100 * (arrays["predicted"] == seen.labels).double().mean().item()
+    return metrics, {name: array.numpy().astype(np.uint8) for name, array in arrays.items()}
+
+
+def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str, str]]:
+    """For each source but `held`, its name and the network of the other sources: never a look at the target."""
+    sources = [name for name in domains if name not in (target, held)]
+    return [(banks.key([target, name]), name) for name in sources]
+
+
+def _sib(p: SecondStage, bank: Bank, look: Look) -> SIB:
+    dim = next(iter(bank.networks.values())).features.shape[1]
+    model = SIB(len(bank.classes), dim, p.K, p.eta, reduction="mean", seed=p.seed, **XIS[p.xi]).to(pick_device())
+    model.prototype_weight.requires_grad_(False)  # dimensions of different networks have nothing in common
+    if not p.K:
+        return model
+    if p.tasks == "shift":
+        views = [banks.view(bank, *pair, look) for pair in pairs(p.target, bank.domain_names, p.held)]
+    else:
+        views = banks.learned(bank, banks.key([p.target], p.network == "Rot", p.first_seed), look)
+    sampler = Minibatches(views, p.images, p.alpha, p.seed)
+    schedule = train.Schedule(optimiser="adam", steps=p.steps, batch=p.batch, lr=p.lr, every=p.steps)
+    train.train(model, sampler.bank, sampler, schedule, report=lambda line: None)
+    return model
+
+
+class Minibatches:
+    """Tasks for `sibcore.train`: minibatches of the views in turn, lambda as the support set.
+
+    In every second task the classes come in proportions from a Dirichlet(alpha); alpha = 0: in none.
+    """
+
+    def __init__(self, views: Sequence[View], images: int, alpha: float, seed: int) -> None:
+        self.views, self.images, self.alpha, self.seed = 1, images, alpha, seed
+        self.ways = len(views[0].start)
+        self.bank = torch.cat([part for view in views for part in (view.start, view.features)]).to(pick_device())
+        self.rows = len(self.bank)
+        ends = np.cumsum([len(view.start) + len(view.features) for view in views])
+        self._places = [
+            (torch.arange(end - len(view.features), end), view.labels) for end, view in zip(ends, views, strict=True)
+        ]
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("ways", "images", "alpha", "seed")}
+
+    def batches(self, first: int, last: int, batch: int) -> Iterator[Tasks]:
+        for step in range(first, last):
+            generator = torch.Generator().manual_seed(combine(self.seed, step))
+            drawn = [self._task(step * batch + place, generator) for place in range(batch)]
+            yield Tasks(*(torch.stack(part).to(self.bank.device) for part in zip(*drawn, strict=True)))
+
+    def _task(self, number: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        rows, labels = self._places[number % len(self._places)]
+        odd = number // len(self._places) % 2
+        schedule = adapt.Schedule(batch=self.images, alpha=self.alpha if odd else 0.0)
+        places = adapt.draw(torch.arange(len(rows)), labels, schedule, generator)
+        classes = torch.arange(self.ways)
+        return rows[0] - self.ways + classes, classes, rows[places], labels[places], classes
+
+
+@torch.no_grad()
+def predict(
+    method: Method, seen: View, batch: int, order: adapt.Order, seed: int = 0, adapter: Adapter | None = None
+) -> Tensor:
+    """The class [n] of every image, in minibatches of at most `batch` and of like size; `adapter` makes theta^0."""
+    features, start = seen.features.to(pick_device()), seen.start.to(pick_device())
+    labels, predicted = (
+        torch.arange(len(start), device=start.device)[None],
+        torch.empty(len(features), dtype=torch.long),
+    )
+    for part in adapt.dealt(len(features), batch, order, seed):
+        query = features[part][None]
+        theta = start[None] if adapter is None else turned_start(adapter, seen, part)
+        predicted[part] = method.answer(theta, labels, query)[0].max(-1).indices.cpu()
+    return predicted
+
+
+def turner(seen: View, seed: int, steps: int = 200) -> Adapter:
+    """theta^0 of eq. (ssup): lambda and a head z^ that learns to tell the turns of unlabelled images."""
+    model = Adapter(torch.nn.Identity(), seen.start, torch.zeros(seen.start.shape[1]), K=0, eta=1.0, seed=seed)
+    generator, count = torch.Generator().manual_seed(seed), len(seen.features)
+    optimizer = torch.optim.Adam(model.turn_head.parameters(), 0.03)
+    for _ in range(steps):
+        part = torch.randperm(count, generator=generator)[:128]
+        loss = model.turn_loss(*_in_turns(seen, part))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model
+
+
+def turned_start(adapter: Adapter, seen: View, part: Tensor) -> Tensor:
+    return adapter.turn_step(adapter.start[None], *_in_turns(seen, part), len(part)).to(pick_device())
+
+
+def _in_turns(seen: View, part: Tensor) -> tuple[Tensor, Tensor]:
+    """Features [1, 4 n, d] of some images in all turns, and their turns [1, 4 n]."""
+    if seen.turned is None:
+        raise ValueError("eq. (ssup) needs turned images: take the network that learned rotations, network='Rot'")
+    features = torch.cat([seen.features[None, part], seen.turned[:, part]])
+    return features.flatten(0, 1)[None], torch.arange(TURNS).repeat_interleave(len(part))[None]
+
+
+@functools.cache
+def chosen_look(bank: Bank, target: str) -> Look:
+    """The look under which stage 1's classifier is best on the sources, each seen by the network of the others."""
+    return max(LOOKS, key=lambda look: look_score(bank, target, look))
+
+
+def look_score(bank: Bank, target: str, look: Look) -> float:
+    """Mean accuracy on the sources, each seen by the network of the others."""
+    found = []
+    for pair in pairs(target, bank.domain_names):
+        seen = banks.view(bank, *pair, look)
+        found.append(((seen.features @ seen.start.T).argmax(1) == seen.labels).double().mean().item())
+    return sum(found) / len(found)
+
+
+@functools.cache
+def chosen_turn_rate(bank: Bank, name: str, look: Look) -> float:
+    """The step size of eq. (ssup) that is best on held-out source images; the smallest of several."""
+    return max(TURN_RATES, key=lambda rate: turn_score(bank, name, look, rate))
+
+
+def turn_score(bank: Bank, name: str, look: Look, rate: float) -> float:
+    """Accuracy on held-out source images after a step of eq. (ssup) at this rate."""
+    seen = banks.held_out(bank, name, look)
+    adapter = turner(seen, seed=0)
+    adapter.sib.eta = rate
+    method = CosineClassifier(len(bank.classes))
+    return (predict(method, seen, 64, "shuffled", 0, adapter) == seen.labels).double().mean().item()
+
+
+@functools.cache
+def _tuned(bank: Bank, target: str, look: Look, method: str) -> dict[str, Any]:
+    """A rival's options that are best on the sources, each seen by the network of the others."""
+    views = [banks.view(bank, *pair, look) for pair in pairs(target, bank.domain_names)]
+    sampler = Minibatches(views, 64, 1.0, seed=1_000_001)
+    (tasks,) = sampler.batches(0, 1, 120)
+    return tune(RIVALS[method], sampler.ways, sampler.bank, tasks)[0]
