@@ -146,11 +146,13 @@ def _sib(p: SecondStage, bank: Bank, look: Look) -> SIB:
 class Minibatches:
     """Tasks for `sibcore.train`: minibatches of the views in turn, lambda as the support set.
 
-    In every second task the classes come in proportions from a Dirichlet(alpha); alpha = 0: in none.
+    In every second task the classes come in proportions from a Dirichlet(alpha); alpha = 0: in none. A task has as many
+    images as asked for, or as the smallest view has.
     """
 
     def __init__(self, views: Sequence[View], images: int, alpha: float, seed: int) -> None:
-        self.views, self.images, self.alpha, self.seed = 1, images, alpha, seed
+        fewest = min(len(view.features) for view in views)
+        self.views, self.images, self.alpha, self.seed = 1, min(images, fewest), alpha, seed
         self.ways = len(views[0].start)
         self.bank = torch.cat([part for view in views for part in (view.start, view.features)]).to(pick_device())
         self.rows = len(self.bank)
