@@ -8,8 +8,11 @@ import numpy as np
 
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import Record
+from sibrepro.few_shot.plan import flat
+from sibrepro.pacs import plan
 from sibrepro.pacs.experiment import ADAPTATION, ORDERS, SIZES, Adaptation
 from sibrepro.pacs.plan import Scores
+from sibrepro.pacs.second_stage import SECOND_STAGE
 from sibrepro.statistics import by
 
 IMAGES = 210
@@ -28,6 +31,17 @@ def record(accuracy: float, **changes: object) -> Record:
     arrays |= {"map/labels": np.arange(56) % 7, "map/domains": np.arange(56) // 14}
     metrics = {"accuracy": accuracy, "held_out": 90.0}
     return Record(ADAPTATION.id(p), ADAPTATION.version, dataclasses.asdict(p), metrics, {"data": {}}, arrays, None)
+
+
+def stages(accuracies: dict[tuple[str, int], float]) -> list[Record]:
+    """Records of stage 2 as they are published, by (method, K)."""
+    found = []
+    for key, accuracy in accuracies.items():
+        for p in flat(plan.stages(plan.STAGES[key])):
+            made = record(accuracy, target=p.target, seed=p.seed)
+            params = dataclasses.asdict(p)
+            found.append(dataclasses.replace(made, id=SECOND_STAGE.id(p), version=SECOND_STAGE.version, params=params))
+    return found
 
 
 def grid(accuracies: dict[tuple[str, int], float], seeds: int = 2, **changes: object) -> list[Record]:

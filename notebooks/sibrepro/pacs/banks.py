@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sibcore.datasets.base import ImageSet
-from sibcore.files import pack, read_tensors, sha256
+from sibcore.files import key_of, pack, read_tensors, sha256
 from sibcore.sib import class_means, unit
 from sibrepro.facts import Record, checksums, provenance
 from sibrepro.few_shot import shipped
@@ -61,7 +61,32 @@ def key(without: Iterable[str], rot: bool = False, seed: int = 0) -> str:
     return f"{'+'.join(sorted(without))} {'Rot' if rot else 'source-only'} {seed}"
 
 
-def make(records: Iterable[Record], data: ImageSet, dim: int = DIM) -> Path:
+def name_of(record: Record) -> str:
+    """`key` of the network that a run of stage 1 trained."""
+    p = record.params
+    return key(p["without"].split("+"), bool(p["turned"]), p["seed"])
+
+
+def assemble(records: Sequence[Record], data: ImageSet) -> Bank:
+    """The bank of runs of stage 1, as they are."""
+
+    def network(record: Record) -> Network:
+        found, _ = read_tensors(record.files.path(FEATURES))
+        kinds = (_below(found, kind) for kind in ("own/", "turned/"))
+        features = unit(found["features"].float())
+        return Network(features, found["rows"], found["part"].long(), *kinds)
+
+    numbers = (torch.from_numpy(numbers).long() for numbers in (data.labels, data.domains))
+    hashes = {data.name: data.sha256, "networks": key_of(sorted(record.id for record in records))}
+    networks = {name_of(record): network(record) for record in records}
+    return Bank(networks, *numbers, data.classes, data.domain_names, hashes)
+
+
+def _below(found: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
+    return {name.removeprefix(start): unit(x.float()) for name, x in found.items() if name.startswith(start)}
+
+
+def make(records: Sequence[Record], data: ImageSet, dim: int = DIM) -> Path:
     """Write the file from runs of stage 1."""
     tensors: dict[str, Tensor] = {
         "labels": torch.from_numpy(data.labels).byte(),
@@ -69,8 +94,7 @@ def make(records: Iterable[Record], data: ImageSet, dim: int = DIM) -> Path:
     }
     kept, runs = {}, {}
     for record in records:
-        p = record.params
-        name = key(p["without"].split("+"), bool(p["turned"]), p["seed"])
+        name = name_of(record)
         found, _ = read_tensors(record.files.path(FEATURES))
         onto = directions(found["features"].float(), dim)
         tensors |= {f"{name}/rows": found["rows"].short(), f"{name}/part": found["part"]}
@@ -97,19 +121,13 @@ def load() -> Bank:
     def values(name: str) -> Tensor:
         return unit(shipped.dequantise(*(tensors[f"{name}{end}"] for end in ("", ":low", ":step"))))
 
-    def parts(name: str, kind: str) -> dict[str, Tensor]:
-        start = f"{name}/{kind}/"
-        return {
-            part.removeprefix(start): values(part) for part in tensors if part.startswith(start) and ":" not in part
-        }
-
+    plain = {name: values(name) for name in tensors if f"{name}:low" in tensors}
     networks = {
         name: Network(
-            values(f"{name}/features"),
+            plain[f"{name}/features"],
             tensors[f"{name}/rows"].long(),
             tensors[f"{name}/part"].long(),
-            parts(name, "own"),
-            parts(name, "turned"),
+            *(_below(plain, f"{name}/{kind}/") for kind in ("own", "turned")),
         )
         for name in about["runs"]
     }

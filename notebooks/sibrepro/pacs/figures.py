@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from sibcore.datasets.pacs import CLASSES, DOMAINS
+from sibcore.datasets.pacs import DOMAINS
 from sibrepro import paper
-from sibrepro.facts import Record
 from sibrepro.pacs.plan import Key, Scores
 from sibrepro.pacs.tables import AVERAGE, scores
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
-from sibrepro.statistics import bars
+from sibrepro.statistics import Score, bars
 
 LOOKS = {  # colour and marker by method and K
     ("source-only", 0): (GREY, "s"),
@@ -56,32 +55,37 @@ def accuracy_by_domain(found: Scores) -> Figure:
     return figure
 
 
-def feature_map(records: Mapping[str, Record]) -> Figure:
-    """Principal components of features before training and after; by domain above, by class below."""
-    first = next(iter(records.values()))
-    target, panels = first.params["target"], [("before training", first, "map/before")]
-    panels += [(f"after {name}", record, "map/after") for name, record in records.items()]
-    figure, axes = plt.subplots(2, len(panels), figsize=(3.7 * len(panels), 6.6), squeeze=False)
-    class_looks = zip(CLASSES, (BLUE, ORANGE, GREEN, RED, PURPLE, PINK, GREY), "osD^vPX", strict=True)
-    class_looks = list(enumerate(class_looks))
-    for column, (title, record, name) in zip(axes.T, panels, strict=True):
-        points, labels, number = (record.arrays[part] for part in (name, "map/labels", "map/domains"))
-        for place, domain in enumerate(DOMAINS):
+def ladder(rungs: Mapping[str, Mapping[str, Score]]) -> Figure:
+    """Accuracy on each target and on average as one thing after another is added."""
+    figure, axis = plt.subplots(figsize=(9.5, 4.4))
+    x = range(len(rungs))
+    for domain in (*DOMAINS, AVERAGE):
+        colour, marker = DOMAIN_LOOKS.get(domain, ("black", "*"))
+        thick = {"linewidth": 2.4, "markersize": 11} if domain == AVERAGE else {"linewidth": 1.2}
+        there = [rung[domain] for rung in rungs.values()]
+        axis.errorbar(x, *bars(there), fmt=marker + "-", color=colour, label=NAMES[domain], capsize=2, **thick)
+    axis.set_xticks(x, rungs, fontsize=9.5)
+    axis.set(ylabel="accuracy on the target (%)")
+    axis.grid(axis="y", alpha=0.3)
+    axis.legend(fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def beside(gains: Mapping[str, Mapping[str, Score]], reference: str) -> Figure:
+    """Points that each method gains over the classifier of stage 1: on average with its interval, and by domain."""
+    figure, axis = plt.subplots(figsize=(8.6, 0.9 + 0.36 * len(gains)))
+    order = sorted(gains, key=lambda name: gains[name][AVERAGE].mean)
+    for place, name in enumerate(order):
+        for domain in DOMAINS:
             colour, marker = DOMAIN_LOOKS[domain]
-            look = {"edgecolor": "black", "linewidth": 0.6} if domain == target else {"linewidth": 0, "alpha": 0.5}
-            label = f"{NAMES[domain]} (target)" if domain == target else NAMES[domain]
-            column[0].scatter(*points[number == place].T, color=colour, marker=marker, s=16, label=label, **look)
-        of_target = number == DOMAINS.index(target)
-        for place, (label, colour, marker) in class_looks:
-            same = {"color": colour, "marker": marker, "s": 16}
-            sources, targets = (points[(labels == place) & these].T for these in (~of_target, of_target))
-            column[1].scatter(*sources, label=label, linewidth=0, alpha=0.4, **same)
-            column[1].scatter(*targets, edgecolor="black", linewidth=0.6, **same)
-        column[0].set_title(title, fontsize=11)
-        for axis in column:
-            axis.set(xticks=[], yticks=[])
-    for axis in axes[:, -1]:
-        axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1, 0.5))
-    axes[0, 0].set_ylabel("by domain")
-    axes[1, 0].set_ylabel("by class (black edge: target)")
+            label = NAMES[domain] if place == 0 else None
+            axis.plot(gains[name][domain].mean, place, marker, color=colour, markersize=5, alpha=0.7, label=label)
+        mean = gains[name][AVERAGE]
+        look = {"color": BLUE if "SIB" in name else "black", "markersize": 8, "capsize": 3}
+        axis.errorbar(mean.mean, place, xerr=mean.ci95, fmt="*", label="average" if place == 0 else None, **look)
+    axis.axvline(0, color=GREY, linewidth=0.8)
+    axis.set_yticks(range(len(order)), order, fontsize=9.5)
+    axis.set(xlabel=f"points gained over {reference}")
+    axis.grid(axis="x", alpha=0.3)
+    axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from sibcore.datasets import pacs
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Source
 from sibrepro.few_shot.plan import facts, flat
-from sibrepro.pacs.experiment import ADAPTATION, FROZEN, Adaptation, adapt, source, turns_for
+from sibrepro.pacs import banks
+from sibrepro.pacs.experiment import ADAPTATION, Adaptation, adapt, source
+from sibrepro.pacs.first_stage import FINE_TUNED, FineTuned, first_stage
+from sibrepro.pacs.second_stage import LOOKS, RIVALS, SECOND_STAGE, SecondStage, second_stage
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
 METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
@@ -34,48 +39,113 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, dict[int, int]]]] = {
 }
 
 
+# Two stages. Stage 1: which learning rate, by images held out from the sources; networks of two sources, on whose third
+# xi learns and choices are made; networks of three. Stage 2: what is published for each target, three seeds a network.
+SEARCH = [
+    FineTuned(without=without, steps=80, peak_lr=rate)
+    for without in ("art_painting+cartoon", "photo+sketch")
+    for rate in (5e-4, 1e-3)
+]
+PAIRS = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
+FIRST_SEEDS, PER_FIRST, TURNED = (0,), 3, 6
+TRIPLES = [FineTuned(without=name, turned=n, seed=s) for s in FIRST_SEEDS for name in DOMAINS for n in (0, TURNED)]
+STAGES: dict[Key, dict[str, Any]] = {
+    ("source-only", 0): {"network": "source-only", "K": 0},
+    ("Rot", 0): {"K": 0},
+    **{("SIB", K): {"K": K} for K in (1, 3, 5)},
+    **{("SIB-Rot", K): {"K": K, "start": "turned"} for K in (0, 1, 3, 5)},
+}
+VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
+    "on the source-only network": {"network": "source-only"},
+    "equivariant ξ": {"xi": "equivariant"},
+    "the paper's ξ": {"xi": "paper"},
+    "set-aware ξ, tasks of the sources": {"tasks": "sources"},
+    "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
+}
+SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is seen of the target without labels
+    f"{network}, {look.statistics}/{look.centre}": {
+        "network": network,
+        "K": 0,
+        "look": f"{look.statistics}/{look.centre}",
+    }
+    for network in ("source-only", "Rot")
+    for look in LOOKS
+}
+TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
+OTHERS = VARIANTS | SEEN | TURN_RATES | {name: {"method": name} for name in RIVALS}
+
+
 @parameters
-class AdaptationNotebook:
+class StagesNotebook:
     """Notebook 05."""
 
-    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
-    features: Several[Literal["shipped", "frozen", "upper", "all"]] = Field(
-        ["shipped"], description="the project's own; or of images, with none, a part or all of f trained"
+    networks: Literal["shipped", "images"] = Field(
+        "shipped", description="stage 1: what comes with the project, or anew"
     )
-    size: Several[Count] = Field([160], description="width of the images in pixels, for each of the features")
-    steps: Several[Count] = Field([300], description="training steps, for each of the features")
+    backbone: str = Field("efficientnet-lite0", description="of stage 1 from images: feature network")
+    size: Count = Field(96, description="likewise: width of the images in pixels")
+    first_steps: Count = Field(300, description="likewise: training steps")
+    first_batch: Count = Field(24, description="likewise: images of each source in a step")
+    peak_lr: Positive = Field(1e-3, description="likewise: highest learning rate")
     targets: Several[Literal[DOMAINS]] = Field([*DOMAINS], description="domains that are in turn without labels")
-    methods: Several[Literal[METHODS]] = Field(["source-only", "SIB-Rot"], description="what to train")
-    K: Several[NonNegative] = Field([0, 3], description="of SIB-Rot, steps")
-    eta: Positive = Field(0.03, description="step size of the inner updates, for means over a minibatch")
-    batch: Several[Count] = Field(
-        [32], description="images of each domain in a training step, for each of the features"
-    )
-    lr: Several[Positive] = Field([3e-3], description="learning rate of Adam, for each of the features")
-    alpha: Several[Annotated[float, Field(ge=0)]] = Field(
-        [1.0], description="Dirichlet spread of a source task's class proportions; 0: as they are"
-    )
+    K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
+    xi: Literal["set", "equivariant", "paper"] = Field("set", description="what xi sees")
+    tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
+    eta: Positive = Field(0.1, description="step size of the inner update, for means over a minibatch")
+    steps: Count = Field(200, description="training steps of xi")
     seeds: Count = Field(1, description="trainings of each setting")
+    jointly: bool = Field(False, description="also in one stage, to the letter: all of f and xi together, from images")
 
-    def experiments(self) -> list[Adaptation]:
-        """The grid. theta^0 = lambda without steps is a source-only or Rot classifier, so "SIB" has one K alone, 3."""
-        together = {name: getattr(self, name) for name in ("features", "size", "steps", "batch", "lr")}
-        if len({len(values) for values in together.values()}) > 1:
-            raise ValueError("features, size, steps, batch and lr belong together: give as many of each")
-        steps = {"SIB-Rot": self.K, "SIB": [3 if 3 in self.K else max(self.K)]}
-        kinds = [(method, K) for method in self.methods for K in steps.get(method, [0])]
-        found = []
-        for values in zip(*together.values(), strict=True):
-            setting = dict(zip(together, values, strict=True))
-            turns = turns_for(setting["features"])
-            base = Adaptation(backbone=self.backbone, eta=self.eta, turns=turns, **setting)
-            found += [
-                dataclasses.replace(p, method=method, K=K)
-                for p in grid(base, alpha=self.alpha, seed=range(self.seeds), target=self.targets)
-                for method, K in kinds
-                if not (method == "Rot" and p.features in FROZEN)  # f learns nothing: it is source-only
-            ]
-        return found
+    def networks_of(self) -> list[FineTuned]:
+        """Stage 1 from images: networks of two sources, and of three without and with rotations."""
+        same = {"backbone": self.backbone, "size": self.size, "steps": self.first_steps}
+        same |= {"batch": self.first_batch, "peak_lr": self.peak_lr}
+        return [dataclasses.replace(p, **same) for p in (*PAIRS, *TRIPLES)]
+
+    def experiments(self) -> list[SecondStage]:
+        """Source-only, and Rot or SIB with each K."""
+        base = SecondStage(backbone=self.backbone, xi=self.xi, tasks=self.tasks, eta=self.eta, steps=self.steps)
+        kinds = [{"network": "source-only", "K": 0}, *({"K": K} for K in self.K)]
+        several = [dataclasses.replace(base, **kind) for kind in kinds]
+        return [p for one in several for p in grid(one, target=self.targets, seed=range(self.seeds))]
+
+    def one_stage(self) -> list[Adaptation]:
+        """60 epochs of 75 steps with 96 labelled images, as the paper has them."""
+        if not self.jointly:
+            return []
+        base = Adaptation(backbone=self.backbone, features="all", size=self.size, steps=self.first_steps, turns="one")
+        kinds = [("source-only", 0), ("Rot", 0), ("SIB", 3), *(("SIB-Rot", K) for K in self.K)]
+        several = [dataclasses.replace(base, method=method, K=K, alpha=1.0) for method, K in kinds]
+        return [p for one in several for p in grid(one, target=self.targets, seed=range(self.seeds))]
+
+
+def run(p: StagesNotebook) -> list[Record]:
+    """The runs that the notebook's parameters ask for, from the project's networks or from images."""
+    bank = None
+    if p.networks == "images":
+        data = pacs.load(size=p.size)
+        bank = banks.assemble([first_stage(one, data) for one in p.networks_of()], data)
+    return [second_stage(one, bank) for one in p.experiments()] + train(p.one_stage())
+
+
+def stages(changes: Mapping[str, Any], count: int = PER_FIRST) -> dict[str, list[SecondStage]]:
+    """Settings of stage 2 by target: so many seeds for each network of stage 1."""
+    seeds = [(first * PER_FIRST + seed, first) for first in FIRST_SEEDS for seed in range(count)]
+    return {
+        target: [SecondStage(target=target, seed=seed, first_seed=first, **changes) for seed, first in seeds]
+        for target in DOMAINS
+    }
+
+
+def two_stages() -> Scores:
+    """The published runs of the paper's four methods on fine-tuned networks."""
+    return {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}
+
+
+def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:
+    """The published runs of variants, looks or rivals, by name and target."""
+    found = {name: facts(SECOND_STAGE, stages(OTHERS[name])) for name in names}
+    return {name: by_target for name, by_target in found.items() if by_target}
 
 
 def train(experiments: Sequence[Adaptation]) -> list[Record]:
@@ -100,13 +170,22 @@ def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
 
 
 def published() -> dict[str, Scores]:
-    """The published runs by kind of features, such as "frozen"; "frozen, α = 0" is without varied class proportions."""
-    return {name: {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()} for name in PUBLISHED}
+    """The published runs by kind of features: "fine-tuned" ones of two stages, and those of one, such as "frozen".
+
+    "frozen, α = 0" is without varied class proportions.
+    """
+    one = {name: {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()} for name in PUBLISHED}
+    return {"fine-tuned": two_stages(), **one}
 
 
 def declared() -> dict[Experiment, list[Adaptation]]:
     """Every run of this study that is published."""
-    return {ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))]}
+    second = [p for changes in (*STAGES.values(), *OTHERS.values()) for p in flat(stages(changes))]
+    return {
+        ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
+        FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],
+        SECOND_STAGE: second,
+    }
 
 
 def records(scores: Mapping[Key, Mapping[str, list[Any]]]) -> list[Any]:

@@ -49,6 +49,8 @@ XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": 
 class SecondStage:
     """One method on the target, or on a source that stands in for it."""
 
+    dataset: str = Field("pacs", description="name of the image set")
+    backbone: str = Field("efficientnet-lite0", description="feature network, fine-tuned in stage 1")
     target: str = Field("sketch", description="domain without labels")
     held: str = Field("", description="a source that stands in for the target, which is then not looked at")
     network: Literal["source-only", "Rot"] = Field("Rot", description="what stage 1 learned")
@@ -76,8 +78,8 @@ SECOND_STAGE = Experiment(
     "second_stage",
     SecondStage,
     oldest=(
-        "target held network first_seed method start turn_rate look K eta xi tasks alpha images steps batch lr "
-        "test_batch seed"
+        "dataset backbone target held network first_seed method start turn_rate look K eta xi tasks alpha images steps "
+        "batch lr test_batch seed"
     ).split(),
     tolerance={"options": None, "turn_rate": None, "*": 1.0},
 )
@@ -104,7 +106,7 @@ def _compute(p: SecondStage, bank: Bank) -> Numbers:
     seen = banks.view(bank, name, p.held or p.target, look)
     metrics: dict[str, Any] = {"look": f"{look.statistics}/{look.centre}"}
     if p.method == "SIB":
-        method: Method = _sib(p, bank, look)
+        method: Method = trained(p, bank, look)
     else:
         options = _tuned(bank, p.target, look, p.method)
         method, metrics["options"] = RIVALS[p.method](len(bank.classes), **options), options
@@ -127,7 +129,8 @@ def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str
     return [(banks.key([target, name]), name) for name in sources]
 
 
-def _sib(p: SecondStage, bank: Bank, look: Look) -> SIB:
+def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
+    """The SIB of these settings."""
     dim = next(iter(bank.networks.values())).features.shape[1]
     model = SIB(len(bank.classes), dim, p.K, p.eta, reduction="mean", seed=p.seed, **XIS[p.xi]).to(pick_device())
     model.prototype_weight.requires_grad_(False)  # dimensions of different networks have nothing in common

@@ -34,9 +34,9 @@ def gain(before: Sequence[Record], after: Sequence[Record]) -> Score:
     return statistics.gain(before, after, lambda record: correct([record])[0], 1)
 
 
-def scores(by_target: ByTarget) -> dict[str, Score]:
+def scores(by_target: ByTarget, predictions: str = "predicted") -> dict[str, Score]:
     """Accuracy on each target, and on average."""
-    return _with_average({target: score(records) for target, records in by_target.items()})
+    return _with_average({target: score(records, predictions) for target, records in by_target.items()})
 
 
 def gains(before: ByTarget, after: ByTarget) -> dict[str, Score]:

@@ -19,7 +19,7 @@ from sibrepro.facts import Experiment, Record, local, publish, published
 from sibrepro.few_shot import plan as few_shot
 from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, QUERY_SIZE, RESCALED, RIVAL, UNBALANCED
 from sibrepro.pacs import plan as pacs
-from sibrepro.pacs.experiment import ADAPTATION
+from sibrepro.pacs.second_stage import SECOND_STAGE
 from sibrepro.params import of_profile
 from sibrepro.query_size import plan as query_size
 from sibrepro.run import pipeline
@@ -80,7 +80,7 @@ def quick() -> dict[Experiment, list[Any]]:
     """What `./run_all.sh` computes again and compares."""
     shown = few_shot.FewShotNotebook(**of_profile("quick", "03_few_shot_tables"))
     grid = synthetic_gradients.SyntheticGradientsNotebook(**of_profile("quick", "04_synthetic_gradients"))
-    domains = pacs.AdaptationNotebook(**of_profile("quick", "05_pacs_adaptation"))
+    domains = pacs.StagesNotebook(**of_profile("quick", "05_pacs_adaptation"))
     sizes = query_size.QuerySizeNotebook(**of_profile("quick", "06_query_size_ablation"))
     footing = equal_footing.EqualFootingNotebook(**of_profile("quick", "07_equal_footing"))
     stages = grid.stage_experiments()
@@ -91,6 +91,6 @@ def quick() -> dict[Experiment, list[Any]]:
         INSIDE: stages,
         QUERY_SIZE: sizes.experiments(),
         RESCALED: sizes.experiments(),
-        ADAPTATION: domains.experiments(),
+        SECOND_STAGE: domains.experiments(),
         CONTENDER: footing.contenders(),
     }

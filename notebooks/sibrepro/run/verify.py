@@ -24,6 +24,8 @@ from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import settings
 from sibrepro.few_shot.looks import compression, inside, jpeg, unbalanced
 from sibrepro.pacs.experiment import ADAPTATION, adapt
+from sibrepro.pacs.first_stage import FINE_TUNED, first_stage
+from sibrepro.pacs.second_stage import SECOND_STAGE, second_stage
 from sibrepro.query_size.experiment import query_size, rescaled
 from sibrepro.spinning_lines import model, optimum
 from sibrepro.spinning_lines.plan import BNN, OPTIMUM, SIB
@@ -47,6 +49,8 @@ RUN = {  # by settings alone
     settings.FEW_SHOT: few_shot.few_shot,
     settings.RIVAL: few_shot.rival,
     ADAPTATION: adapt,
+    FINE_TUNED: first_stage,
+    SECOND_STAGE: second_stage,
     ANY_WAY: any_way,
     CONTENDER: contender,
 }

@@ -13,7 +13,10 @@ from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import publish
 from sibrepro.pacs import figures, plan, tables
 from sibrepro.pacs.experiment import ADAPTATION
-from sibrepro.pacs.plan import AdaptationNotebook
+from sibrepro.pacs.first_stage import FINE_TUNED
+from sibrepro.pacs.plan import StagesNotebook
+from sibrepro.pacs.second_stage import SECOND_STAGE
+from sibrepro.params import of_profile
 
 ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}
 SHIPPED = {"features": "shipped", "steps": 300, "lr": 2e-3, "alpha": 1.0}  # as published
@@ -67,8 +70,13 @@ def test_planned_trainings_count_and_others_do_not():
 
 
 def test_every_planned_training_is_declared_for_publication():
-    (planned,) = plan.declared().values()
-    assert len({ADAPTATION.id(p) for p in planned}) == len(planned) == 4 * (6 + 39 + 9 + 12)
+    declared = plan.declared()
+    for experiment, planned in declared.items():
+        assert len({experiment.id(p) for p in planned}) == len(planned)
+    assert len(declared[ADAPTATION]) == 4 * (6 + 39 + 9 + 12)
+    assert len(declared[FINE_TUNED]) == 4 + 6 + 8 * len(plan.FIRST_SEEDS)
+    seeds = plan.PER_FIRST * len(plan.FIRST_SEEDS)
+    assert len(declared[SECOND_STAGE]) == 4 * seeds * (len(plan.STAGES) + len(plan.OTHERS))
 
 
 def test_the_table_has_every_number_of_the_paper_and_every_one_of_ours():
@@ -103,28 +111,37 @@ def test_gains_by_class_average_to_the_gain_of_the_domain():
     assert np.allclose(gains.mean(axis=1), expected)  # all classes have as many images
 
 
-def test_the_notebooks_grid_leaves_out_what_cannot_differ():
-    p = AdaptationNotebook(methods=["source-only", "Rot", "SIB", "SIB-Rot"], K=[0, 3], targets="photo", seeds=2)
-    assert [(e.method, e.K) for e in p.experiments() if e.seed == 0] == [
-        ("source-only", 0),
-        ("SIB", 3),
-        ("SIB-Rot", 0),
-        ("SIB-Rot", 3),
-    ]
-    p = AdaptationNotebook(features="upper", size=128, steps=10, methods="Rot", targets="photo")
-    assert [(e.method, e.size, e.steps, e.turns) for e in p.experiments()] == [("Rot", 128, 10, "one")]
-    with pytest.raises(ValueError, match="as many of each"):
-        AdaptationNotebook(features=["shipped", "frozen"]).experiments()
+def test_the_notebook_asks_for_source_only_and_for_each_number_of_steps():
+    p = StagesNotebook(K=[0, 3], targets="photo", seeds=2)
+    assert [(e.network, e.K) for e in p.experiments() if e.seed == 0] == [("source-only", 0), ("Rot", 0), ("Rot", 3)]
+    assert p.one_stage() == []
+    networks = p.networks_of()
+    assert len({FINE_TUNED.id(one) for one in networks}) == len(networks) == 6 + 8 * len(plan.FIRST_SEEDS)
+
+
+def test_the_papers_profile_is_its_protocol_in_two_stages_and_in_one(monkeypatch):
+    monkeypatch.delenv("SIB_HOME")
+    p = StagesNotebook(**of_profile("paper", "05_pacs_adaptation"))
+    assert {(one.backbone, one.size, one.steps) for one in p.networks_of()} == {("resnet18", 222, 4500)}
+    jointly = p.one_stage()
+    assert {(one.backbone, one.size, one.steps, one.features) for one in jointly} == {("resnet18", 222, 4500, "all")}
+    assert {(one.method, one.K) for one in jointly} == {
+        *(("source-only", 0), ("Rot", 0), ("SIB", 3)),
+        *(("SIB-Rot", K) for K in (0, 1, 3, 5)),
+    }
 
 
 def test_all_figures_are_drawn():
-    found = scores_of(grid(ALL))
-    first, last = ("SIB-Rot", 0), ("SIB-Rot", 3)
+    found = scores_of(grid({("Rot", 0): 61.0, ("SIB", 3): 70.0}))
+    first, last = ("Rot", 0), ("SIB", 3)
+    scores = tables.scores(found[last])
+    gained = tables.class_gains(found[first], found[last]).rename(index=figures.NAMES)
     made = [
         figures.accuracy_by_domain(found),
-        drawn("05_gain_by_class", found={"frozen": found}),
-        drawn("05_confusions", main=found, first=first, last=last, records=[]),
-        drawn("05_minibatches", main=found, last=last, records=[]),
-        figures.feature_map({"SIB-Rot": found[last]["sketch"][0]}),
+        figures.ladder({"a": scores, "b": scores}),
+        figures.beside({"SIB": tables.gains(found[first], found[last])}, "Rot"),
+        drawn("05_gain_by_class", main=found),
+        drawn("05_gain_by_accuracy", main=found, gained=gained, first=first, last=last),
+        drawn("05_minibatches", main=found, first=first, last=last),
     ]
-    assert [len(figure.axes) for figure in made] == [1, 2, 8, 4, 4]
+    assert [len(figure.axes) for figure in made] == [1, 1, 1, 2, 1, 4]
