@@ -72,6 +72,14 @@ SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is see
     for look in LOOKS
 }
 TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
+ETAS = (0.1, 0.3, 1.0)
+ETA_SEARCH = [  # each source in turn for the target
+    SecondStage(target=target, held=held, eta=eta)
+    for target in DOMAINS
+    for held in DOMAINS
+    if held != target
+    for eta in ETAS
+]
 OTHERS = VARIANTS | SEEN | TURN_RATES | {name: {"method": name} for name in RIVALS}
 
 
@@ -91,7 +99,7 @@ class StagesNotebook:
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
     xi: Literal["set", "equivariant", "paper"] = Field("set", description="what xi sees")
     tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
-    eta: Positive = Field(0.1, description="step size of the inner update, for means over a minibatch")
+    eta: Positive = Field(0.3, description="step size of the inner update, for means over a minibatch")
     steps: Count = Field(200, description="training steps of xi")
     seeds: Count = Field(1, description="trainings of each setting")
     jointly: bool = Field(False, description="also in one stage, to the letter: all of f and xi together, from images")
@@ -184,7 +192,7 @@ def declared() -> dict[Experiment, list[Adaptation]]:
     return {
         ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
         FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],
-        SECOND_STAGE: second,
+        SECOND_STAGE: [*ETA_SEARCH, *second],
     }
 
 

@@ -62,12 +62,12 @@ class SecondStage:
         "", description="whose statistics / whose mean; empty: as the sources say"
     )
     K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(0.1, description="step size of the inner update, for means over a minibatch")
+    eta: Positive = Field(0.3, description="step size of the inner update, for means over a minibatch")
     xi: Literal[tuple(XIS)] = Field("set", description="what xi sees")
     tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
     alpha: Annotated[float, Field(ge=0)] = Field(1.0, description="Dirichlet spread of classes in every second task")
     images: Count = Field(64, description="images of a task in training")
-    steps: Count = Field(1000, description="training steps, of Adam with one cycle")
+    steps: Count = Field(500, description="training steps, of Adam with one cycle")
     batch: Count = Field(8, description="tasks in a step")
     lr: Positive = Field(2e-3, description="the highest learning rate")
     test_batch: Count = Field(64, description="images of a test minibatch")
@@ -137,7 +137,9 @@ def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
     if not p.K:
         return model
     if p.tasks == "shift":
-        views = [banks.view(bank, *pair, look) for pair in pairs(p.target, bank.domain_names, p.held)]
+        # under every look: the same images with other errors, of which there are never enough domains
+        seen = itertools.product(pairs(p.target, bank.domain_names, p.held), LOOKS)
+        views = [banks.view(bank, *pair, one) for pair, one in seen]
     else:
         views = banks.learned(bank, banks.key([p.target], p.network == "Rot", p.first_seed), look)
     sampler = Minibatches(views, p.images, p.alpha, p.seed)
