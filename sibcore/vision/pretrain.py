@@ -37,7 +37,7 @@ from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
 from sibcore.vision import parallel
-from sibcore.vision.augment import as_float, augment, draw, resize
+from sibcore.vision.augment import augment, draw, resize
 from sibcore.vision.backbones import exact_convolutions, feature_network, save_network
 from sibcore.vision.features import extract, split_tensors
 
@@ -132,12 +132,21 @@ def pretrain(
     fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     trained, first = parallel.distributed(model), about["epoch"]
+    full, seen = images.shape[1], images
+
+    def estimate(seconds: float) -> None:
+        if about["epoch"] == first and parallel.rank() == 0:
+            left = seconds * recipe.epochs_left(first, full) / 60
+            report(f"{recipe.epochs - first} epochs of {len(images):,} images: about {left:.0f} min")
+
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
-        estimate = report if about["epoch"] == first and parallel.rank() == 0 else None
+        size = recipe.size(about["epoch"], full)
+        if size != seen.shape[1]:
+            seen = resize(images, size)
         with threads(about["threads"]):
-            row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"], estimate)
-            row["val"] = validation(model.f, recipe.size(about["epoch"], images.shape[1]))
+            row = train_epoch(trained, optimizer, seen, labels, recipe, about["epoch"], estimate)
+            row["val"] = validation(model.f, size)
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
@@ -189,11 +198,11 @@ def train_epoch(
     labels: Tensor,
     recipe: Recipe,
     epoch: int,
-    estimate: Callable[[str], None] | None = None,
+    estimate: Callable[[float], None] = lambda seconds: None,
 ) -> dict[str, float]:
     """One pass over the training images in whole batches; returns mean loss and accuracy.
 
-    `estimate` is told after a few batches how long this epoch and all that follow will take.
+    `estimate` is told after a few batches how many seconds the epoch will take.
     """
     device = images.device
     steps = len(images) // recipe.batch
@@ -201,20 +210,18 @@ def train_epoch(
     generator = torch.Generator(device).manual_seed(seed)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(device)
     padding = images.shape[1] // 8
-    size = recipe.size(epoch, images.shape[1])
     half = device.type == "cuda" or recipe.precision == "bfloat16"
     mine = parallel.share(recipe.batch)
     total = torch.zeros(2, device=device)
     model.train()
     began = time.perf_counter()
     for step in range(steps):
-        if estimate and step == 4:
-            left = (time.perf_counter() - began) / 4 * steps * recipe.epochs_left(epoch, images.shape[1])
-            estimate(f"{recipe.epochs - epoch} epochs of {len(images):,} images: about {left / 60:.0f} min")
+        if step == 4:
+            estimate((time.perf_counter() - began) / 4 * steps)
         rows = order[step * recipe.batch :][: recipe.batch][mine]
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
         optimizer.param_groups[0]["lr"] = one_cycle(epoch * steps + step, recipe.epochs * steps, recipe)
-        batch = augment(images[rows], drawn, padding, size)
+        batch = augment(images[rows], drawn, padding)
         optimizer.zero_grad()
         with exact_convolutions():
             with torch.autocast(device.type, torch.bfloat16, enabled=half):
@@ -255,7 +262,7 @@ class Validation:
         self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module, size: int) -> float:
-        features = extract(f, self.images, lambda images: resize(as_float(images), size))
+        features = extract(f, resize(self.images, size))
         nearest_mean = SIB(self.ways, features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
         return evaluate(nearest_mean, features, self.tasks).mean
 
