@@ -56,7 +56,8 @@ class WideBlock(nn.Module):
 class WideResNet(nn.Sequential):
     """Pre-activation wide residual network (Zagoruyko & Komodakis, 2016), averaged over all places."""
 
-    def __init__(self, depth: int, width: int, strides: Sequence[int]) -> None:
+    def __init__(self, depth: int, width: int, image_size: int) -> None:
+        strides = (1, 2, 2) if image_size <= 32 else (2, 2, 2)
         channels = [16, 16 * width, 32 * width, 64 * width]
         layers: list[nn.Module] = [conv3x3(3, channels[0])]
         for before, after, stride in zip(channels, channels[1:], strides, strict=False):
@@ -103,7 +104,8 @@ BACKBONES: dict[str, Callable[[int, bool], nn.Module]] = {
     "conv4-128": lambda image_size, _: Conv4((64, 64, 128, 128), image_size),
     "conv4-64-signed": lambda image_size, _: Conv4((64, 64, 64, 64), image_size, signed=True),
     "conv4-128-signed": lambda image_size, _: Conv4((64, 64, 128, 128), image_size, signed=True),
-    "wrn-28-10": lambda image_size, _: WideResNet(28, 10, (1, 2, 2) if image_size <= 32 else (2, 2, 2)),
+    "wrn-28-10": lambda image_size, _: WideResNet(28, 10, image_size),
+    "wrn-16-2": lambda image_size, _: WideResNet(16, 2, image_size),  # one that a CPU can bear
     "resnet18": resnet18,
     "efficientnet-lite0": efficientnet_lite0,
 }

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sibcore import __version__, datasets
+from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device, threads
 from sibcore.episodes import EpisodeSampler
@@ -70,6 +71,7 @@ class Recipe(Settings):
     small_epochs: int = setting(0, least=0)
     # of convolutions on a CPU; on CUDA it is bfloat16 always
     precision: Literal["float32", "bfloat16"] = one_of("float32", "bfloat16")
+    rotation: float = setting(0.0, least=0)  # weight of the loss of telling turned images apart (Gidaris et al., 2019)
 
     def size(self, epoch: int, full: int) -> int:
         """Pixels of the images in an epoch, of images of `full` pixels."""
@@ -181,13 +183,14 @@ def best_epoch(history: list[dict[str, float]], recipe: Recipe) -> int | None:
 
 
 def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
-    """`f`, the feature network, and `head`, with weights that depend on the seed alone."""
+    """`f`, the feature network, and `head`, for classes and then turns, with weights that depend on the seed alone."""
     mean, std = channel_statistics(data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         f = feature_network(recipe.backbone, data.images.shape[1], mean, std)
         channels = getattr(f.backbone, "channels", None)
-        head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale, channels)
+        outputs = len(data.splits["train"]) + (TURNS if recipe.rotation else 0)
+        head = CosineHead(f.backbone.dim, outputs, recipe.scale, channels)
     return nn.Sequential(OrderedDict(f=f, head=head))
 
 
@@ -222,18 +225,36 @@ def train_epoch(
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
         optimizer.param_groups[0]["lr"] = one_cycle(epoch * steps + step, recipe.epochs * steps, recipe)
         batch = augment(images[rows], drawn, padding)
+        if recipe.rotation:
+            batch = with_turns(batch)
         optimizer.zero_grad()
         with exact_convolutions():
             with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                logits = model(batch)
-                loss = F.cross_entropy(logits.float(), labels[rows])
+                logits = model(batch).float()
+                known = logits[: len(rows), : logits.shape[1] - TURNS] if recipe.rotation else logits
+                loss = F.cross_entropy(known, labels[rows])
+                if recipe.rotation:
+                    loss = loss + recipe.rotation * turns_loss(logits, len(rows))
             loss.backward()
         optimizer.step()
-        total += torch.stack([loss.detach(), (logits.argmax(1) == labels[rows]).float().mean()])
+        total += torch.stack([loss.detach(), (known.argmax(1) == labels[rows]).float().mean()])
     loss, accuracy = parallel.mean(total / steps).tolist()
     if not math.isfinite(loss):
         raise FloatingPointError(f"the loss became {loss} in epoch {epoch + 1}; try a smaller peak_lr")
     return {"loss": loss, "accuracy": accuracy}
+
+
+def with_turns(images: Tensor) -> Tensor:
+    """A batch [B, 3, H, W], then every fourth image of it turned by 90, by 180 and by 270 degrees."""
+    turned = [images[::TURNS].rot90(turns, (2, 3)) for turns in range(1, TURNS)]
+    return torch.cat([images, *turned]).contiguous(memory_format=torch.channels_last)
+
+
+def turns_loss(logits: Tensor, batch: int) -> Tensor:
+    """Cross-entropy of the last logits on how far an image is turned, over the turned images of `with_turns`."""
+    upright = logits[:batch:TURNS, -TURNS:]
+    turns = torch.arange(TURNS, device=logits.device).repeat_interleave(len(upright))
+    return F.cross_entropy(torch.cat([upright, logits[batch:, -TURNS:]]), turns)
 
 
 def one_cycle(step: int, steps: int, recipe: Recipe) -> float:

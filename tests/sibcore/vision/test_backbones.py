@@ -10,15 +10,15 @@ from torch.nn import functional as F
 from sibcore.vision.backbones import backbone, feature_network, load_network, save_network
 
 
-def wide_resnet_count() -> int:
+def wide_resnet_count(width: int = 10, blocks: int = 4) -> int:
     """Parameters of WRN-28-10 without a head: convolutions, shortcuts and two numbers per batch-norm channel."""
     total, before = 3 * 16 * 9, 16
-    for after in (160, 320, 640):
+    for after in (16 * width, 32 * width, 64 * width):
         total += before * after  # shortcut
-        for _ in range(4):
+        for _ in range(blocks):
             total += 9 * before * after + 9 * after * after + 2 * before + 2 * after
             before = after
-    return total + 2 * 640
+    return total + 2 * before
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ def wide_resnet_count() -> int:
         ("conv4-128", 32, 260_544, 512),
         ("conv4-128", 84, 260_544, 3200),
         ("wrn-28-10", 32, wide_resnet_count(), 640),
+        ("wrn-16-2", 84, wide_resnet_count(2, 2), 128),
         ("resnet18", 84, 11_176_512, 512),
     ],
 )
