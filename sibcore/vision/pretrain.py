@@ -33,13 +33,13 @@ from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device, threads
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
-from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
+from sibcore.files import check_same, put_weights, read_tensors, sha256, weights_of, write_tensors
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
 from sibcore.vision import parallel
 from sibcore.vision.augment import augment, draw, resize
-from sibcore.vision.backbones import exact_convolutions, feature_network, save_network
+from sibcore.vision.backbones import exact_convolutions, feature_network, load_network, save_network
 from sibcore.vision.features import extract, split_tensors
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -112,9 +112,11 @@ def pretrain(
     folder: Path,
     device: torch.device | None = None,
     report: Callable[[str], None] = print,
+    start: Path | None = None,
 ) -> dict[str, Any]:
     """Pretrain on `data`'s split "train", selecting on "val"; goes on where an earlier call in `folder` stopped.
 
+    `start` is the file of a network to begin with, instead of random weights; the head is new.
     Returns what is known about the run: recipe, data, history (loss, accuracy and validation accuracy by epoch).
     """
     device = device or pick_device()
@@ -125,12 +127,16 @@ def pretrain(
     if recipe.size(recipe.epochs - 1, images.shape[1]) != images.shape[1]:
         raise ValueError(f"small_epochs is {recipe.small_epochs}: the last of {recipe.epochs} epochs is of full size")
     validation = Validation(data, recipe, device)
-    model = make_model(data, recipe).to(device, memory_format=torch.channels_last)
+    model = make_model(data, recipe)
+    if start:
+        model.f.load_state_dict(load_network(start)[0].state_dict())
+    model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
     fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
-    fresh |= {"data": {data.name: data.sha256}, "code": __version__, "threads": torch.get_num_threads()}
+    made_of = {data.name: data.sha256} | ({"start": sha256(start)} if start else {})
+    fresh |= {"data": made_of, "code": __version__, "threads": torch.get_num_threads()}
     fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     trained, first = parallel.distributed(model), about["epoch"]
@@ -278,12 +284,14 @@ class Validation:
         names = data.splits["val"]
         if len(names) < 2:
             raise ValueError(f"the split val of {data.name} has {len(names)} class: there must be 2 to tell apart")
+        self.half = recipe.precision == "bfloat16"
         self.ways, queries = min(5, len(names)), max(1, min(15, int(labels.bincount().min()) - 1))
         sampler = EpisodeSampler(labels, self.ways, 1, queries, recipe.seed, class_names=names)
         self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module, size: int) -> float:
-        features = extract(f, resize(self.images, size))
+        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.half):
+            features = extract(f, resize(self.images, size))
         nearest_mean = SIB(self.ways, features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
         return evaluate(nearest_mean, features, self.tasks).mean
 

@@ -20,9 +20,10 @@ ALPHA = 2.0  # of the Dirichlet distribution over the classes of unbalanced quer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(pretrain.Recipe):
-    """A recipe and the image set it is for."""
+    """A recipe, the image set it is for, and the published run whose network it starts from, if it does."""
 
     dataset: str = setting("cifar-fs")
+    start: str = setting("")
 
 
 @parameters

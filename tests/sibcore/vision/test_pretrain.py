@@ -114,6 +114,17 @@ def test_every_fourth_image_is_turned_three_times_and_the_loss_knows_how_far():
     assert turns_loss(torch.zeros(19, 9), 10).item() == pytest.approx(math.log(4))
 
 
+def test_another_network_can_be_the_start(tmp_path):
+    data, recipe = tiny_set(), Recipe(epochs=1, batch=20, episodes=20, peak_lr=1e-12, weight_decay=0.0)
+    pretrain(data, RECIPE, tmp_path / "first", CPU, quiet)
+    start = tmp_path / "first" / BACKBONE
+    pretrain(data, recipe, tmp_path / "second", CPU, quiet, start=start)
+    first, second = (dict(load_network(path)[0].named_parameters()) for path in (start, tmp_path / "second" / BACKBONE))
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+    with pytest.raises(ValueError, match="another run: its data"):
+        pretrain(data, recipe, tmp_path / "second", CPU, quiet)
+
+
 def test_rotations_are_learned_beside_the_classes(tmp_path):
     recipe = Recipe(epochs=2, batch=20, episodes=20, rotation=1.0)
     plain, turned = (pretrain(tiny_set(), r, tmp_path / str(r.rotation), CPU, quiet) for r in (RECIPE, recipe))
