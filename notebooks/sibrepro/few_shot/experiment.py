@@ -57,7 +57,9 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
         hashes = {p.dataset: about["data"], "network": about["network"]}
         return Source(hashes, lambda: shipped.load(p.dataset, p.backbone))
     data = data or datasets.load(p.dataset)
-    network = network or pretrained_network(data, p.backbone, getattr(p, "epochs", 0))
+    network = network or pretrained_network(
+        data, p.backbone, **{name: getattr(p, name, 0) for name in ("epochs", "rotation")}
+    )
     hashes = {data.name: data.sha256, "network": sha256(network)}
     views = getattr(p, "views", 0)
     return Source(
@@ -87,10 +89,10 @@ RECIPES: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-def pretrained_network(data: ImageSet, backbone: str, epochs: int = 0) -> Path:
-    """The file of the network that experiments on `data` use; 0 epochs: as many as its recipe says."""
-    changes = {"backbone": backbone} | RECIPES.get((data.name, backbone), {}) | ({"epochs": epochs} if epochs else {})
-    return pretrained(data, **changes).files.path(pretrain.BACKBONE)
+def pretrained_network(data: ImageSet, backbone: str, **changes: Any) -> Path:
+    """The file of the network that experiments on `data` use; a change of 0 is none from its recipe."""
+    changes = RECIPES.get((data.name, backbone), {}) | {name: value for name, value in changes.items() if value}
+    return pretrained(data, **{"backbone": backbone} | changes).files.path(pretrain.BACKBONE)
 
 
 def pretrained(data: ImageSet, **changes: Any) -> Record:

@@ -55,6 +55,7 @@ class FewShot:
     val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
     test_episodes: Count = Field(5000, description="tasks of test classes")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
+    rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
 
 
 @parameters
