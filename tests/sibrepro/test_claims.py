@@ -204,6 +204,16 @@ def test_too_many_queries_hurt_if_accuracy_falls_and_the_length_of_the_step_does
     assert five.verdict == claims.OPEN
 
 
+def test_numbers_of_mini_imagenet_are_told_where_they_are_measured():
+    records = trained(58.2, few_shot.plan("mini-imagenet", "conv4-64").sib[1, 3])
+    (claim,) = claims.other_numbers()
+    assert claim.claim == "SIB, mini-ImageNet, Conv‑4‑64, 1‑shot, $K=3$"
+    assert claim.paper == "58.0 ± 0.6 %"
+    assert claim.ours.startswith("58.2 ± ")
+    assert claim.verdict == claims.AGREES
+    assert claim.runs == tuple(record.id for record in records)
+
+
 def test_query_sizes_are_told_of_the_papers_own_setting_where_it_is_measured():
     for origin, fall in ((("cifar-fs", "conv4-64"), 1.0), (("mini-imagenet", "conv4-128"), 3.0)):
         tried(QUERY_SIZE, 70.0, 1, 10, origin), tried(QUERY_SIZE, 70.0 - fall, 1, 45, origin)
