@@ -40,16 +40,20 @@ def draw(batch: int, padding: int, jitter: float, generator: torch.Generator) ->
     )
 
 
-def augment(images: Tensor, draw: Draw, padding: int, size: int | None = None) -> Tensor:
-    """uint8 [B, H, W, 3] -> float [B, 3, H, W] in [0, 1], in channels-last memory; shrunk to `size` pixels if given."""
-    return jitter(resize(as_float(crop_and_flip(images, draw, padding)), size), draw)
+def augment(images: Tensor, draw: Draw, padding: int) -> Tensor:
+    """uint8 [B, H, W, 3] -> float [B, 3, H, W] in [0, 1], in channels-last memory."""
+    return jitter(as_float(crop_and_flip(images, draw, padding)), draw)
 
 
-def resize(images: Tensor, size: int | None) -> Tensor:
-    """[B, 3, H, W] -> [B, 3, size, size]"""
-    if size in (None, images.shape[-1]):
+def resize(images: Tensor, size: int, batch: int = 512) -> Tensor:
+    """uint8 [N, H, W, 3] -> uint8 [N, size, size, 3], in batches to save memory."""
+    if size == images.shape[1]:
         return images
-    return F.interpolate(images, (size, size), mode="bilinear", antialias=True)
+    small = images.new_empty(len(images), size, size, 3)
+    for part, few in zip(small.split(batch), images.split(batch), strict=True):
+        resized = F.interpolate(255 * as_float(few), (size, size), mode="bilinear", antialias=True)
+        part.copy_(resized.permute(0, 2, 3, 1).round().clamp(0, 255))
+    return small
 
 
 def as_float(images: Tensor) -> Tensor:

@@ -23,13 +23,15 @@ class Conv4(nn.Sequential):
     """Four times convolution, batch norm, ReLU, 2x2 max-pool; flattened.
 
     The pool stands before the ReLU, which gives the same numbers (both are monotone) from a quarter of the work.
+    `signed` leaves out the last ReLU: a cosine of features of either sign tells new classes apart better (Gidaris &
+    Komodakis, 2018, whom the paper follows).
     """
 
-    def __init__(self, widths: Sequence[int], image_size: int) -> None:
+    def __init__(self, widths: Sequence[int], image_size: int, signed: bool = False) -> None:
         layers: list[nn.Module] = []
         for before, after in zip((3, *widths), widths, strict=False):
             layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
-        super().__init__(*layers, nn.Flatten())
+        super().__init__(*(layers[:-1] if signed else layers), nn.Flatten())
         self.channels = widths[-1]
         self.dim = self.channels * (image_size // 2 ** len(widths)) ** 2
 
@@ -54,7 +56,8 @@ class WideBlock(nn.Module):
 class WideResNet(nn.Sequential):
     """Pre-activation wide residual network (Zagoruyko & Komodakis, 2016), averaged over all places."""
 
-    def __init__(self, depth: int, width: int, strides: Sequence[int]) -> None:
+    def __init__(self, depth: int, width: int, image_size: int) -> None:
+        strides = (1, 2, 2) if image_size <= 32 else (2, 2, 2)
         channels = [16, 16 * width, 32 * width, 64 * width]
         layers: list[nn.Module] = [conv3x3(3, channels[0])]
         for before, after, stride in zip(channels, channels[1:], strides, strict=False):
@@ -102,7 +105,10 @@ def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
 BACKBONES: dict[str, Callable[[int, bool], nn.Module]] = {
     "conv4-64": lambda image_size, _: Conv4((64, 64, 64, 64), image_size),
     "conv4-128": lambda image_size, _: Conv4((64, 64, 128, 128), image_size),
-    "wrn-28-10": lambda image_size, _: WideResNet(28, 10, (1, 2, 2) if image_size <= 32 else (2, 2, 2)),
+    "conv4-64-signed": lambda image_size, _: Conv4((64, 64, 64, 64), image_size, signed=True),
+    "conv4-128-signed": lambda image_size, _: Conv4((64, 64, 128, 128), image_size, signed=True),
+    "wrn-28-10": lambda image_size, _: WideResNet(28, 10, image_size),
+    "wrn-16-2": lambda image_size, _: WideResNet(16, 2, image_size),  # one that a CPU can bear
     "resnet18": resnet18,
     "efficientnet-lite0": efficientnet_lite0,
 }

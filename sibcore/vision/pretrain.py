@@ -28,17 +28,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from sibcore import __version__, datasets
+from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device, threads
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
-from sibcore.files import check_same, put_weights, read_tensors, weights_of, write_tensors
+from sibcore.files import check_same, put_weights, read_tensors, sha256, weights_of, write_tensors
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
 from sibcore.vision import parallel
-from sibcore.vision.augment import as_float, augment, draw, resize
-from sibcore.vision.backbones import exact_convolutions, feature_network, save_network
+from sibcore.vision.augment import augment, draw, resize
+from sibcore.vision.backbones import exact_convolutions, feature_network, load_network, save_network
 from sibcore.vision.features import extract, split_tensors
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -70,6 +71,7 @@ class Recipe(Settings):
     small_epochs: int = setting(0, least=0)
     # of convolutions on a CPU; on CUDA it is bfloat16 always
     precision: Literal["float32", "bfloat16"] = one_of("float32", "bfloat16")
+    rotation: float = setting(0.0, least=0)  # weight of the loss of telling turned images apart (Gidaris et al., 2019)
 
     def size(self, epoch: int, full: int) -> int:
         """Pixels of the images in an epoch, of images of `full` pixels."""
@@ -110,9 +112,11 @@ def pretrain(
     folder: Path,
     device: torch.device | None = None,
     report: Callable[[str], None] = print,
+    start: Path | None = None,
 ) -> dict[str, Any]:
     """Pretrain on `data`'s split "train", selecting on "val"; goes on where an earlier call in `folder` stopped.
 
+    `start` is the file of a network to begin with, instead of random weights; the head is new.
     Returns what is known about the run: recipe, data, history (loss, accuracy and validation accuracy by epoch).
     """
     device = device or pick_device()
@@ -123,21 +127,34 @@ def pretrain(
     if recipe.size(recipe.epochs - 1, images.shape[1]) != images.shape[1]:
         raise ValueError(f"small_epochs is {recipe.small_epochs}: the last of {recipe.epochs} epochs is of full size")
     validation = Validation(data, recipe, device)
-    model = make_model(data, recipe).to(device, memory_format=torch.channels_last)
+    model = make_model(data, recipe)
+    if start:
+        model.f.load_state_dict(load_network(start)[0].state_dict())
+    model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
     fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
-    fresh |= {"data": {data.name: data.sha256}, "code": __version__, "threads": torch.get_num_threads()}
+    made_of = {data.name: data.sha256} | ({"start": sha256(start)} if start else {})
+    fresh |= {"data": made_of, "code": __version__, "threads": torch.get_num_threads()}
     fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     trained, first = parallel.distributed(model), about["epoch"]
+    full, seen = images.shape[1], images
+
+    def estimate(seconds: float) -> None:
+        if about["epoch"] == first and parallel.rank() == 0:
+            left = seconds * recipe.epochs_left(first, full) / 60
+            report(f"{recipe.epochs - first} epochs of {len(images):,} images: about {left:.0f} min")
+
     while about["epoch"] < recipe.epochs:
         started = time.perf_counter()
-        estimate = report if about["epoch"] == first and parallel.rank() == 0 else None
+        size = recipe.size(about["epoch"], full)
+        if size != seen.shape[1]:
+            seen = resize(images, size)
         with threads(about["threads"]):
-            row = train_epoch(trained, optimizer, images, labels, recipe, about["epoch"], estimate)
-            row["val"] = validation(model.f, recipe.size(about["epoch"], images.shape[1]))
+            row = train_epoch(trained, optimizer, seen, labels, recipe, about["epoch"], estimate)
+            row["val"] = validation(model.f, size)
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
@@ -172,13 +189,14 @@ def best_epoch(history: list[dict[str, float]], recipe: Recipe) -> int | None:
 
 
 def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
-    """`f`, the feature network, and `head`, with weights that depend on the seed alone."""
+    """`f`, the feature network, and `head`, for classes and then turns, with weights that depend on the seed alone."""
     mean, std = channel_statistics(data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         f = feature_network(recipe.backbone, data.images.shape[1], mean, std)
         channels = getattr(f.backbone, "channels", None)
-        head = CosineHead(f.backbone.dim, len(data.splits["train"]), recipe.scale, channels)
+        outputs = len(data.splits["train"]) + (TURNS if recipe.rotation else 0)
+        head = CosineHead(f.backbone.dim, outputs, recipe.scale, channels)
     return nn.Sequential(OrderedDict(f=f, head=head))
 
 
@@ -189,11 +207,11 @@ def train_epoch(
     labels: Tensor,
     recipe: Recipe,
     epoch: int,
-    estimate: Callable[[str], None] | None = None,
+    estimate: Callable[[float], None] = lambda seconds: None,
 ) -> dict[str, float]:
     """One pass over the training images in whole batches; returns mean loss and accuracy.
 
-    `estimate` is told after a few batches how long this epoch and all that follow will take.
+    `estimate` is told after a few batches how many seconds the epoch will take.
     """
     device = images.device
     steps = len(images) // recipe.batch
@@ -201,32 +219,48 @@ def train_epoch(
     generator = torch.Generator(device).manual_seed(seed)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(device)
     padding = images.shape[1] // 8
-    size = recipe.size(epoch, images.shape[1])
     half = device.type == "cuda" or recipe.precision == "bfloat16"
     mine = parallel.share(recipe.batch)
     total = torch.zeros(2, device=device)
     model.train()
     began = time.perf_counter()
     for step in range(steps):
-        if estimate and step == 4:
-            left = (time.perf_counter() - began) / 4 * steps * recipe.epochs_left(epoch, images.shape[1])
-            estimate(f"{recipe.epochs - epoch} epochs of {len(images):,} images: about {left / 60:.0f} min")
+        if step == 4:
+            estimate((time.perf_counter() - began) / 4 * steps)
         rows = order[step * recipe.batch :][: recipe.batch][mine]
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
         optimizer.param_groups[0]["lr"] = one_cycle(epoch * steps + step, recipe.epochs * steps, recipe)
-        batch = augment(images[rows], drawn, padding, size)
+        batch = augment(images[rows], drawn, padding)
+        if recipe.rotation:
+            batch = with_turns(batch)
         optimizer.zero_grad()
         with exact_convolutions():
             with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                logits = model(batch)
-                loss = F.cross_entropy(logits.float(), labels[rows])
+                logits = model(batch).float()
+                known = logits[: len(rows), : logits.shape[1] - TURNS] if recipe.rotation else logits
+                loss = F.cross_entropy(known, labels[rows])
+                if recipe.rotation:
+                    loss = loss + recipe.rotation * turns_loss(logits, len(rows))
             loss.backward()
         optimizer.step()
-        total += torch.stack([loss.detach(), (logits.argmax(1) == labels[rows]).float().mean()])
+        total += torch.stack([loss.detach(), (known.argmax(1) == labels[rows]).float().mean()])
     loss, accuracy = parallel.mean(total / steps).tolist()
     if not math.isfinite(loss):
         raise FloatingPointError(f"the loss became {loss} in epoch {epoch + 1}; try a smaller peak_lr")
     return {"loss": loss, "accuracy": accuracy}
+
+
+def with_turns(images: Tensor) -> Tensor:
+    """A batch [B, 3, H, W], then every fourth image of it turned by 90, by 180 and by 270 degrees."""
+    turned = [images[::TURNS].rot90(turns, (2, 3)) for turns in range(1, TURNS)]
+    return torch.cat([images, *turned]).contiguous(memory_format=torch.channels_last)
+
+
+def turns_loss(logits: Tensor, batch: int) -> Tensor:
+    """Cross-entropy of the last logits on how far an image is turned, over the turned images of `with_turns`."""
+    upright = logits[:batch:TURNS, -TURNS:]
+    turns = torch.arange(TURNS, device=logits.device).repeat_interleave(len(upright))
+    return F.cross_entropy(torch.cat([upright, logits[batch:, -TURNS:]]), turns)
 
 
 def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
@@ -250,12 +284,14 @@ class Validation:
         names = data.splits["val"]
         if len(names) < 2:
             raise ValueError(f"the split val of {data.name} has {len(names)} class: there must be 2 to tell apart")
+        self.half = recipe.precision == "bfloat16"
         self.ways, queries = min(5, len(names)), max(1, min(15, int(labels.bincount().min()) - 1))
         sampler = EpisodeSampler(labels, self.ways, 1, queries, recipe.seed, class_names=names)
         self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module, size: int) -> float:
-        features = extract(f, self.images, lambda images: resize(as_float(images), size))
+        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.half):
+            features = extract(f, resize(self.images, size))
         nearest_mean = SIB(self.ways, features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
         return evaluate(nearest_mean, features, self.tasks).mean
 

@@ -76,9 +76,11 @@ def gradients(kind: str, K: int, eta: float = 1e-3) -> list[FewShot]:
     return synthetic_gradients.plan("cifar-fs", "conv4-64")[kind, 1, K, eta]
 
 
-def tried(experiment: Experiment, accuracy: float, shots: int, n: int) -> list[Record]:
+def tried(
+    experiment: Experiment, accuracy: float, shots: int, n: int, origin: tuple[str, str] = ("cifar-fs", "conv4-64")
+) -> list[Record]:
     """SIB trained with n queries, tested with 15."""
-    settings = query_size.plan("cifar-fs")["conv4-64", shots, n]
+    settings = query_size.plan(origin[0])[origin[1], shots, n]
     records = [record(experiment, p, {}, {"test/usual": right(accuracy, p)}) for p in settings]
     publish.add(experiment, records)
     return records
@@ -201,6 +203,24 @@ def test_too_many_queries_hurt_if_accuracy_falls_and_the_length_of_the_step_does
     assert one.note.startswith(note)
     assert one.runs == tuple(r.id for r in (*few, *last, *same))
     assert five.verdict == claims.OPEN
+
+
+def test_numbers_of_mini_imagenet_are_told_where_they_are_measured():
+    records = trained(58.2, few_shot.plan("mini-imagenet", "conv4-64").sib[1, 3])
+    (claim,) = claims.other_numbers()
+    assert claim.claim == "SIB, mini-ImageNet, Conv‑4‑64, 1‑shot, $K=3$"
+    assert claim.paper == "58.0 ± 0.6 %"
+    assert claim.ours.startswith("58.2 ± ")
+    assert claim.verdict == claims.AGREES
+    assert claim.runs == tuple(record.id for record in records)
+
+
+def test_query_sizes_are_told_of_the_papers_own_setting_where_it_is_measured():
+    for origin, fall in ((("cifar-fs", "conv4-64"), 1.0), (("mini-imagenet", "conv4-128"), 3.0)):
+        tried(QUERY_SIZE, 70.0, 1, 10, origin), tried(QUERY_SIZE, 70.0 - fall, 1, 45, origin)
+        tried(RESCALED, 70.0, 1, 45, origin)
+        assert claims.sizes()[0].ours.startswith(f"−{fall:.2f} ± ")
+    assert claims.sizes()[0].ours.endswith("(mini-ImageNet, Conv‑4‑128)")
 
 
 def test_query_sizes_without_the_test_of_the_steps_length_are_not_measured():

@@ -54,7 +54,7 @@ PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
     Pretraining(backbone="conv4-64", epochs=SHORT),
     Pretraining(backbone="conv4-128", epochs=10),
-    *(Pretraining(dataset=dataset, backbone=name, **changes) for (dataset, name), changes in RECIPES.items()),
+    *(Pretraining(dataset=dataset, **changes) for (dataset, _), changes in RECIPES.items()),
 ]
 
 

@@ -20,9 +20,10 @@ ALPHA = 2.0  # of the Dirichlet distribution over the classes of unbalanced quer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(pretrain.Recipe):
-    """A recipe and the image set it is for."""
+    """A recipe, the image set it is for, and the published run whose network it starts from, if it does."""
 
     dataset: str = setting("cifar-fs")
+    start: str = setting("")
 
 
 @parameters
@@ -54,6 +55,7 @@ class FewShot:
     val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
     test_episodes: Count = Field(5000, description="tasks of test classes")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
+    rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
 
 
 @parameters

@@ -92,6 +92,28 @@ def gains(results: Study, K: int = STEPS) -> dict[int, Score]:
     return {shots: gain(results.sib[shots, 0], results.sib[shots, K]) for shots in there}
 
 
+def network_gains() -> pd.DataFrame:
+    """What three steps add to the accuracy at K = 0, of every network, data set and number of shots.
+
+    Columns: whose ("ours" or "paper"), dataset, backbone, shots, start, gain, ci95 (ours on the same tasks; the paper
+    has none).
+    """
+    rows = []
+    for origin in ORIGINS:
+        results = published(*origin)
+        pairs = {shots: (results.sib[shots, 0], results.sib[shots, STEPS]) for shots in gains(results)}
+        rows += [("ours", *origin, shots, sib_score(pair[0]), gain(*pair)) for shots, pair in pairs.items()]
+        weak = [results.variants.get((WEAK_START, K)) for K in (0, STEPS)]
+        if all(weak):
+            rows.append(("ours", origin[0], f"{origin[1]}, {WEAK_START}", 1, sib_score(weak[0]), gain(*weak)))
+    printed = paper.few_shot().query("method == 'SIB' and K in (0, @STEPS)").dropna(subset="value")
+    for origin, part in printed.groupby(["dataset", "backbone", "shots"]):
+        before, after = part.sort_values("K")["value"]
+        rows.append(("paper", *origin, Score(before, float("nan")), Score(after - before, float("nan"))))
+    flat = [(*what, start.mean, more.mean, more.ci95) for *what, start, more in rows]
+    return pd.DataFrame(flat, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
+
+
 def tried(results: Study) -> dict[str, Record]:
     """What was tried on unbalanced queries and in other orders, on one shot, by the name of its SIB."""
     kinds = {f"SIB, K = {K}": records for (shots, K), records in results.sib.items() if shots == 1}

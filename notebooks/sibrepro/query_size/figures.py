@@ -9,7 +9,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sibrepro import paper
+from sibrepro import paper, tables
 from sibrepro.facts import Record
 from sibrepro.plots import BLUE, GREEN, ORANGE
 from sibrepro.query_size.experiment import USUAL
@@ -46,7 +46,8 @@ def accuracy_over_n(rows: pd.DataFrame, longer: Mapping[Key, Sequence[Record]]) 
             }
             label = f"test classes, tested with {USUAL}, steps as long as with n"
             band(axis, [*same], *bars(same.values()), GREEN, "D:", label)
-            axis.set_title(f"ours: CIFAR-FS, {NETWORKS[network]}, {shots}-shot", fontsize=10)
+            dataset = tables.DATASETS[ours["dataset"].iloc[0]]
+            axis.set_title(f"ours: {dataset}, {NETWORKS[network]}, {shots}-shot", fontsize=10)
         for axis in line:
             ticks(axis)
         line[0].set_ylabel("accuracy (%)")

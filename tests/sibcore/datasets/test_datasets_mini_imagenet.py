@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import io
 import os
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tiny_images import plain, png, write_files, write_zip
 
 from sibcore import datasets
 from sibcore.datasets import mini_imagenet
 
 PER_CLASS = 2
+NOISE = np.random.default_rng(0).integers(0, 256, (84, 84, 3), dtype=np.uint8)
 REAL = Path(os.environ.get("SIB_DATA", "/nowhere")) / "mini-imagenet"
 pytestmark = pytest.mark.filterwarnings("ignore:.*not the known pixels")
 
@@ -73,6 +76,12 @@ def test_class_folders_may_lie_in_folders_of_their_split(tmp_path):
     assert nested.sha256 == flat.sha256
 
 
+def jpeg(pixels: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "jpeg", quality=50)
+    return content.getvalue()
+
+
 def without(files: dict[str, bytes], name: str) -> dict[str, bytes]:
     return {other: content for other, content in files.items() if other != name}
 
@@ -91,8 +100,24 @@ def without(files: dict[str, bytes], name: str) -> dict[str, bytes]:
             lambda: by_class() | {"n01532829/n0153282900000001.png": b"?"},
             r"n01532829/n0153282900000001\.png is not a read",
         ),
+        (
+            lambda: by_class() | {"n01532829/n0153282900000001.png": jpeg(NOISE)[:1000]},
+            r"n01532829/n0153282900000001\.png is not a read.*truncated",
+        ),
+        (lambda: by_table() | {"train.csv": b"\n".join(by_table()["train.csv"].split(b"\n")[:-1])}, "has 1"),
     ],
-    ids=["no table", "no picture", "header", "empty table", "wrong split", "too few", "unknown class", "corrupt"],
+    ids=[
+        "no table",
+        "no picture",
+        "header",
+        "empty table",
+        "wrong split",
+        "too few",
+        "unknown class",
+        "corrupt",
+        "truncated picture",
+        "truncated table",
+    ],
 )
 def test_what_is_wrong_is_named(files, message, tmp_path):
     with pytest.raises(ValueError, match=message):
@@ -116,6 +141,17 @@ def test_other_pixels_than_the_known_are_a_warning_that_names_both_and_says_why(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mini_imagenet.load(folder, cache=tmp_path)
+
+
+def test_pictures_that_were_encoded_anew_are_told_from_the_known_ones(tmp_path, monkeypatch):
+    """Noise, which a JPEG of low quality changes; the folder it comes from is named."""
+    known = by_class() | {"n01532829/n0153282900000001.png": png(NOISE)}
+    monkeypatch.setattr(
+        mini_imagenet, "SHA256", mini_imagenet.load(write_files(tmp_path / "a", known), tmp_path).sha256
+    )
+    folder = write_files(tmp_path / "b", known | {"n01532829/n0153282900000001.png": jpeg(NOISE)})
+    with pytest.warns(UserWarning, match=f"{folder}: .* not the known pixels"):
+        mini_imagenet.load(folder, tmp_path)
 
 
 def test_missing_data_is_an_error_that_says_how_to_get_it(tmp_path, monkeypatch):

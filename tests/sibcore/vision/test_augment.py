@@ -5,7 +5,7 @@ from torch import Tensor
 
 from sibcore.seeds import combine
 from sibcore.vision._torchvision import torchvision  # noqa: F401, has to come before the next line
-from sibcore.vision.augment import Draw, augment, crop_and_flip, draw
+from sibcore.vision.augment import Draw, augment, crop_and_flip, draw, resize
 
 import torchvision.transforms.functional as reference  # isort: skip
 
@@ -73,3 +73,12 @@ def test_the_result_is_in_channels_last_memory():
 def test_the_same_seed_draws_the_same_numbers_and_streams_differ():
     assert torch.equal(drawn(seed=5).factor, drawn(seed=5).factor)
     assert len({combine(seed, number) for seed in range(20) for number in range(20)}) == 400
+
+
+def test_a_small_image_is_torchvisions_to_half_a_level():
+    images = batch(5, 24)
+    small = resize(images, 16, batch=2)
+    expected = reference.resize(images.permute(0, 3, 1, 2).float(), [16, 16], antialias=True).permute(0, 2, 3, 1)
+    assert small.dtype == torch.uint8
+    assert (small - expected).abs().max() <= 0.5 + 1e-4
+    assert resize(images, 24) is images

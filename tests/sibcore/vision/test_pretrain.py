@@ -21,6 +21,8 @@ from sibcore.vision.pretrain import (
     one_cycle,
     pretrain,
     resume,
+    turns_loss,
+    with_turns,
 )
 
 CPU = torch.device("cpu")
@@ -94,6 +96,44 @@ def test_small_images_first_then_the_full_size(tmp_path):
     assert load_network(tmp_path / "parts" / BACKBONE)[1]["epoch"] == 3
     with pytest.raises(ValueError, match="small_epochs"):
         pretrain(data, Recipe(epochs=2, batch=20, small=16, small_epochs=2), tmp_path / "never", CPU, quiet)
+
+
+def test_every_fourth_image_is_turned_three_times_and_the_loss_knows_how_far():
+    images = torch.rand(10, 3, 6, 6)
+    batch = with_turns(images)
+    assert torch.equal(batch[:10], images)
+    for turn, part in enumerate(batch[10:].split(3), 1):
+        for upright, turned in zip(images[::4], part, strict=True):
+            for _ in range(turn):
+                upright = upright.mT.flip(1)  # anticlockwise by 90 degrees
+            assert torch.equal(turned, upright)
+    logits = torch.zeros(19, 5 + 4)
+    logits[[0, 4, 8], 5] = logits[10:13, 6] = logits[13:16, 7] = logits[16:, 8] = 100.0
+    assert turns_loss(logits, 10) == 0
+    assert turns_loss(logits.roll(1, 1), 10) > 50
+    assert turns_loss(torch.zeros(19, 9), 10).item() == pytest.approx(math.log(4))
+
+
+def test_another_network_can_be_the_start(tmp_path):
+    data, recipe = tiny_set(), Recipe(epochs=1, batch=20, episodes=20, peak_lr=1e-12, weight_decay=0.0)
+    pretrain(data, RECIPE, tmp_path / "first", CPU, quiet)
+    start = tmp_path / "first" / BACKBONE
+    pretrain(data, recipe, tmp_path / "second", CPU, quiet, start=start)
+    first, second = (dict(load_network(path)[0].named_parameters()) for path in (start, tmp_path / "second" / BACKBONE))
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+    with pytest.raises(ValueError, match="another run: its data"):
+        pretrain(data, recipe, tmp_path / "second", CPU, quiet)
+
+
+def test_rotations_are_learned_beside_the_classes(tmp_path):
+    recipe = Recipe(epochs=2, batch=20, episodes=20, rotation=1.0)
+    plain, turned = (pretrain(tiny_set(), r, tmp_path / str(r.rotation), CPU, quiet) for r in (RECIPE, recipe))
+    assert (
+        make_model(tiny_set(), recipe).head.weight.shape[0] == make_model(tiny_set(), RECIPE).head.weight.shape[0] + 4
+    )
+    assert turned["history"][0]["loss"] > plain["history"][0]["loss"] + 1  # by about log 4
+    weights, _ = load_network(tmp_path / "1.0" / BACKBONE)
+    assert weights(torch.rand(2, 3, 16, 16)).shape == (2, 64)
 
 
 def test_the_cosine_head_sees_a_smaller_map_with_interpolated_weights():

@@ -12,6 +12,7 @@ from few_shot_records import sib
 from matplotlib import pyplot as plt
 
 from sibrepro.few_shot import figures, plan
+from sibrepro.few_shot import tables as few_shot_tables
 from sibrepro.few_shot.plan import FewShotNotebook, Study
 from sibrepro.statistics import Score
 
@@ -52,6 +53,21 @@ def test_training_curves_have_a_line_for_each_K(by_setting, monkeypatch):
     assert [[line.get_label() for line in axis.lines] for axis in figure.axes] == [["K = 0", "K = 3"]] * 4
     assert figure.axes[0].lines[0].get_xydata().tolist() == [[1000, 1.0], [2000, 0.9]]
     assert figure.axes[2].lines[0].get_xydata().tolist() == [[1000, 50], [2000, 60]]
+    assert labelled(figure)
+
+
+def test_gains_by_network_are_ours_and_the_papers(by_setting, monkeypatch):
+    monkeypatch.setattr(plan, "published", lambda *_: Study(by_setting, {}, {}, {}, {}))
+    rows = [
+        ("ours", "cifar-fs", "conv4-64", 1, 60.0, 9.0, 0.2),
+        ("paper", "mini-imagenet", "wrn-28-10", 5, 77.5, 1.4, None),
+    ]
+    columns = ["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"]
+    frame = pd.DataFrame(rows, columns=columns).astype({"ci95": float})
+    monkeypatch.setattr(few_shot_tables, "network_gains", lambda: frame)
+    figure = drawn("03_gain_by_network")
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["ours: CIFAR-FS, 1-shot", "paper: mini-ImageNet, 5-shot"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["conv4-64", "wrn-28-10"]
     assert labelled(figure)
 
 

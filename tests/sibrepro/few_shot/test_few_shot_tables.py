@@ -220,3 +220,20 @@ def test_gains_by_shots(results, records):
         assert score.mean == pytest.approx(sum(pairs) / 2)
     assert list(gains) == [1, 5]
     assert few_shot_tables.gains(results, K=5) == {}
+
+
+def test_gains_of_all_networks_stand_beside_the_papers(results, variants):
+    found = few_shot_tables.network_gains().set_index(["whose", "dataset", "backbone", "shots"])
+    ours = found.loc["ours"]
+    assert set(ours.index) == {
+        ("cifar-fs", "conv4-64", 1),
+        ("cifar-fs", "conv4-64", 5),
+        ("cifar-fs", "conv4-64, 5 epochs of pretraining", 1),
+    }
+    assert ours["start"].tolist() == pytest.approx([60, 60, 41], abs=1.5)
+    assert ours["gain"].tolist() == pytest.approx([9, 9, 9], abs=2)
+    assert (ours["ci95"] > 0).all()
+    theirs = found.loc["paper"]
+    assert len(theirs) == 10  # Conv-4-128 has no numbers on CIFAR-FS
+    assert theirs.loc["mini-imagenet", "conv4-128", 1]["gain"] == pytest.approx(62.59 - 53.62)
+    assert theirs.loc["cifar-fs", "wrn-28-10", 5]["start"] == 83.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 
 from sibcore import datasets
 from sibcore.vision.pretrain import Recipe
+from sibrepro.few_shot import experiment
 from sibrepro.few_shot.experiment import few_shot, pretrained
 from sibrepro.few_shot.settings import FewShot
 
@@ -47,6 +49,23 @@ def test_one_class_cannot_validate(tmp_path):
     alone = data.__class__(**{**data.__dict__, "splits": data.splits | {"val": ["d"]}})
     with pytest.raises(ValueError, match=r"val of folder-.* has 1 class: there must be 2"):
         pretrained(alone, backbone="conv4-64", epochs=1, batch=5)
+
+
+def test_the_network_of_an_experiment_is_its_recipe_but_for_what_the_experiment_changes(monkeypatch, tmp_path):
+    asked = []
+
+    class Run:
+        class files:
+            path = staticmethod(tmp_path.joinpath)
+
+    monkeypatch.setattr(experiment, "pretrained", lambda data, **changes: asked.append(changes) or Run)
+    data = SimpleNamespace(name="mini-imagenet", sha256="0" * 64)
+    (tmp_path / "backbone.safetensors").touch()
+    for changes in ({}, {"epochs": 3}, {"rotation": 1.0}, {"backbone": "wrn-28-10"}):
+        experiment.source(FewShot(**{"dataset": "mini-imagenet", "backbone": "conv4-128"} | changes), data)
+    recipe = experiment.RECIPES["mini-imagenet", "conv4-128"]
+    assert recipe["backbone"] == "conv4-128-signed"
+    assert asked == [recipe, recipe | {"epochs": 3}, recipe | {"rotation": 1.0}, {"backbone": "wrn-28-10"}]
 
 
 def test_small_images_first_cost_less():
