@@ -4,7 +4,7 @@ A number in the text is followed by a comment that says what it is, and replaced
 
     63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
     0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
-    3.7<!--pacs art_painting-->                   what three steps add on a domain of PACS, frozen features
+    71.3<!--pacs fine-tuned SIB 3 average-->      notebook 05's: features, method, K, target
     75.2<!--footing pt-map 1 balanced-->          notebook 07's: method, shots, queries
 
 and everything between `<!--claims-->` and `<!--/claims-->` is the table of claims, between `<!--effort-->` and
@@ -25,7 +25,7 @@ from sibrepro.equal_footing import tables as footing
 from sibrepro.facts import published
 from sibrepro.facts.record import experiment_of
 from sibrepro.pacs import plan as pacs
-from sibrepro.pacs.tables import gain
+from sibrepro.pacs.tables import scores
 
 NUMBER = re.compile(r"([-+−\d.]+)<!--([^>]+?)-->")
 
@@ -70,7 +70,7 @@ def _number(shown: str, what: str) -> str:
     if first == "few_shot":
         value = _cell(" ".join(rest))
     elif first == "pacs":
-        value = _gain(*rest)
+        value = _pacs(*rest)
     elif first == "footing":
         value = _footing(*rest)
     else:
@@ -79,9 +79,8 @@ def _number(shown: str, what: str) -> str:
     return f"{value:{sign}.{len(shown.partition('.')[2])}f}"
 
 
-def _gain(target: str) -> float:
-    before, after = (pacs.published()["frozen"]["SIB-Rot", K][target] for K in (0, 3))
-    return gain(before, after).mean
+def _pacs(features: str, method: str, K: str, target: str) -> float:
+    return scores(pacs.published()[features][method, int(K)])[target].mean
 
 
 def _footing(method: str, shots: str, queries: str) -> float:
