@@ -12,7 +12,9 @@ from sibrepro.pacs.banks import Bank, Network, key
 NAMES = ("art", "cartoon", "photo", "sketch")
 
 
-def bank(images: int = 60, dim: int = 8, ways: int = 3, noise: float = 0.5, seed: int = 0) -> Bank:
+def bank(
+    images: int = 60, dim: int = 8, ways: int = 3, noise: float = 0.5, seed: int = 0, imagenet: bool = True
+) -> Bank:
     """A network knows the classes of its sources better; every domain has a shift of its own."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(4 * images) % ways
@@ -32,4 +34,6 @@ def bank(images: int = 60, dim: int = 8, ways: int = 3, noise: float = 0.5, seed
         seen = {"held_out": part == 1, **{name: domains == NAMES.index(name) for name in without}}
         turned = {name: unit(raw[rows] + of_turn) for name, rows in seen.items()} if rot else {}
         networks[key(without, rot, number)] = Network(unit(raw), torch.arange(len(labels)), part, own, turned)
-    return Bank(networks, labels, domains, tuple("abcdefg"[:ways]), NAMES, {"made": str(seed)})
+    plain = of_class[labels] + of_domain[domains] + 2 * noise * torch.randn(4, len(labels), dim, generator=generator)
+    names = (tuple("abcdefg"[:ways]), NAMES)
+    return Bank(networks, labels, domains, *names, {"made": str(seed)}, unit(plain) if imagenet else None)

@@ -18,6 +18,7 @@ from torch import Tensor
 from sibcore.datasets.base import ImageSet
 from sibcore.files import key_of, pack, read_tensors, sha256
 from sibcore.sib import class_means, unit
+from sibcore.vision.rotations import Rotations
 from sibrepro.facts import Record, checksums, provenance
 from sibrepro.few_shot import shipped
 from sibrepro.pacs.first_stage import FEATURES
@@ -42,7 +43,10 @@ class Network:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bank:
-    """All networks by `key`, with labels and domains [N] of all images; hashes say what it is made of."""
+    """All networks by `key`, with labels and domains [N] of all images; hashes say what it is made of.
+
+    imagenet: unit features [4, N, e] of all images in four turns with ImageNet's weights as they are, if there are any.
+    """
 
     networks: Mapping[str, Network]
     labels: Tensor
@@ -50,6 +54,7 @@ class Bank:
     classes: tuple[str, ...]
     domain_names: tuple[str, ...]
     hashes: dict[str, str]
+    imagenet: Tensor | None = None
 
     def of_domain(self, network: Network, name: str) -> Tensor:
         """Which of the network's rows are images of a domain that it did not learn from."""
@@ -67,8 +72,8 @@ def name_of(record: Record) -> str:
     return key(p["without"].split("+"), bool(p["turned"]), p["seed"])
 
 
-def assemble(records: Sequence[Record], data: ImageSet) -> Bank:
-    """The bank of runs of stage 1, as they are."""
+def assemble(records: Sequence[Record], data: ImageSet, imagenet: Rotations) -> Bank:
+    """The bank of runs of stage 1, as they are, beside features of a network that was not fine-tuned."""
 
     def network(record: Record) -> Network:
         found, _ = read_tensors(record.files.path(FEATURES))
@@ -79,20 +84,30 @@ def assemble(records: Sequence[Record], data: ImageSet) -> Bank:
     numbers = (torch.from_numpy(numbers).long() for numbers in (data.labels, data.domains))
     hashes = {data.name: data.sha256, "networks": key_of(sorted(record.id for record in records))}
     networks = {name_of(record): network(record) for record in records}
-    return Bank(networks, *numbers, data.classes, data.domain_names, hashes)
+    return Bank(networks, *numbers, data.classes, data.domain_names, hashes | imagenet.hashes, unit(imagenet.inputs))
 
 
 def _below(found: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
     return {name.removeprefix(start): unit(x.float()) for name, x in found.items() if name.startswith(start)}
 
 
-def make(records: Sequence[Record], data: ImageSet, dim: int = DIM) -> Path:
-    """Write the file from runs of stage 1."""
+def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: int = DIM) -> Path:
+    """Write the file from runs of stage 1, and from features of a network that was not fine-tuned.
+
+    make(records, datasets.load("pacs", size=96), rotations(datasets.load("pacs", size=160), "efficientnet-lite0"))
+    """
     tensors: dict[str, Tensor] = {
         "labels": torch.from_numpy(data.labels).byte(),
         "domains": torch.from_numpy(data.domains).byte(),
     }
     kept, runs = {}, {}
+
+    def put(name: str, values: Tensor) -> None:
+        codes, low, step = shipped.quantise(values.flatten(0, -2))
+        tensors.update({name: codes.view(values.shape), f"{name}:low": low, f"{name}:step": step})
+
+    plain = unit(imagenet.inputs)
+    put("imagenet", plain @ directions(plain[0], dim))
     for record in records:
         name = name_of(record)
         found, _ = read_tensors(record.files.path(FEATURES))
@@ -100,13 +115,11 @@ def make(records: Sequence[Record], data: ImageSet, dim: int = DIM) -> Path:
         tensors |= {f"{name}/rows": found["rows"].short(), f"{name}/part": found["part"]}
         for part, values in found.items():
             if part == "features" or part.startswith(("own/", "turned/")):
-                codes, low, step = shipped.quantise((values.float() @ onto).flatten(0, -2))
-                codes = codes.view(*values.shape[:-1], dim)
-                tensors |= {f"{name}/{part}": codes, f"{name}/{part}:low": low, f"{name}/{part}:step": step}
+                put(f"{name}/{part}", values.float() @ onto)
         kept[name] = (found["features"].float() @ onto).square().sum(-1).mean().item()
         runs[name] = record.id
     about: dict[str, Any] = {"classes": data.classes, "domain_names": data.domain_names, "kept": kept, "runs": runs}
-    about |= {"data": data.sha256, "provenance": provenance.collect({}, 0)}
+    about |= {"data": data.sha256, "imagenet": imagenet.hashes, "provenance": provenance.collect({}, 0)}
     path = shipped.file(*FILE)
     checksums.write(path, pack(tensors, about))
     return path
@@ -133,15 +146,26 @@ def load() -> Bank:
     }
     numbers = (tensors[name].long() for name in ("labels", "domains"))
     names = (tuple(about[name]) for name in ("classes", "domain_names"))
-    return Bank(networks, *numbers, *names, {"pacs": about["data"], "features": sha256(path)})
+    hashes = {"pacs": about["data"], "features": sha256(path)}
+    return Bank(networks, *numbers, *names, hashes, plain["imagenet"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """How a domain is looked at: under which batch-norm statistics, and seen from which mean, unlabelled both."""
+    """How a domain is looked at without labels: under which batch-norm statistics, seen from which mean, and with which
+    weight ImageNet's own features stand beside those of the fine-tuned network."""
 
     statistics: str = "sources"  # or "own"
     centre: str = "sources"  # or "own"
+    imagenet: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.statistics}/{self.centre}/{self.imagenet:g}"
+
+    @classmethod
+    def parse(cls, text: str) -> Look:
+        statistics, centre, imagenet = text.split("/")
+        return cls(statistics, centre, float(imagenet))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -162,48 +186,54 @@ def view(bank: Bank, name: str, domain: str, look: Look) -> View:
     network = bank.networks[name]
     there = bank.of_domain(network, domain)
     features = network.own[domain] if look.statistics == "own" else network.features[there]
-    turned = network.turned.get(domain)
-    start, centre = lambda_of(bank, network, look)
-    if look.centre == "own":
-        centre = features.mean(0)
-    labels = bank.labels[network.rows[there]]
-    return View(unit(features - centre), labels, start, None if turned is None else unit(turned - centre))
+    return _view(bank, network, there, features, network.turned.get(domain), look)
 
 
 def held_out(bank: Bank, name: str, look: Look) -> View:
     """Images of its sources that the network did not learn from."""
     network = bank.networks[name]
-    start, centre = lambda_of(bank, network, look)
-    there, turned = network.part == 1, network.turned.get("held_out")
-    labels = bank.labels[network.rows[there]]
-    seen = None if turned is None else unit(turned - centre)
-    return View(unit(network.features[there] - centre), labels, start, seen)
+    there = network.part == 1
+    return _view(bank, network, there, network.features[there], network.turned.get("held_out"), look)
 
 
 def learned(bank: Bank, name: str, look: Look) -> list[View]:
     """Images that the network learned from, a view for each source: the literal reading's tasks."""
     network = bank.networks[name]
-    start, centre = lambda_of(bank, network, look)
-    found = []
-    for domain in bank.domains[network.rows[network.part == 0]].unique():
-        there = (network.part == 0) & (bank.domains[network.rows] == domain)
-        features = network.features[there]
-        seen_from = features.mean(0) if look.centre == "own" else centre
-        found.append(View(unit(features - seen_from), bank.labels[network.rows[there]], start))
-    return found
+    domains = bank.domains[network.rows]
+    parts = [(network.part == 0) & (domains == domain) for domain in domains[network.part == 0].unique()]
+    return [_view(bank, network, there, network.features[there], None, look) for there in parts]
 
 
-def lambda_of(bank: Bank, network: Network, look: Look) -> tuple[Tensor, Tensor]:
-    """lambda [k, d] and the sources' mean [d]."""
-    there = network.part == 0
-    features, labels, domains = (
-        network.features[there],
-        bank.labels[network.rows[there]],
-        bank.domains[network.rows[there]],
-    )
-    centre = features.mean(0)
-    means = centre
+def _view(bank: Bank, network: Network, there: Tensor, features: Tensor, turned: Tensor | None, look: Look) -> View:
+    rows = network.rows[there]
+    start, centres = lambda_of(bank, network, look)
+    parts = _parts(bank, features, rows)
     if look.centre == "own":
-        of_domain = torch.stack([features[domains == d].mean(0) if (domains == d).any() else centre for d in range(4)])
-        means = of_domain[domains]
-    return unit(class_means(unit(features - means), labels, len(bank.classes))[0]), centre
+        centres = [part.mean(0) for part in parts]
+    if turned is not None:
+        turned = _joined(_parts(bank, turned, rows, slice(1, None)), centres, look)
+    return View(_joined(parts, centres, look), bank.labels[rows], start, turned)
+
+
+def lambda_of(bank: Bank, network: Network, look: Look) -> tuple[Tensor, list[Tensor]]:
+    """lambda [k, d], and the sources' mean of each part of the features."""
+    there = network.part == 0
+    rows = network.rows[there]
+    parts = _parts(bank, network.features[there], rows)
+    means = centres = [part.mean(0) for part in parts]
+    if look.centre == "own":
+        _, number = bank.domains[rows].unique(return_inverse=True)
+        means = [torch.stack([part[number == d].mean(0) for d in range(number.max() + 1)])[number] for part in parts]
+    return unit(class_means(_joined(parts, means, look), bank.labels[rows], len(bank.classes))[0]), centres
+
+
+def _parts(bank: Bank, features: Tensor, rows: Tensor, turns: int | slice = 0) -> list[Tensor]:
+    """What the fine-tuned network says of images, and what ImageNet's does of the same."""
+    return [features] if bank.imagenet is None else [features, bank.imagenet[turns, rows]]
+
+
+def _joined(parts: Sequence[Tensor], centres: Sequence[Tensor], look: Look) -> Tensor:
+    """Unit features [..., d], each part seen from its centre."""
+    weights = (1.0, look.imagenet)
+    seen = [weight * unit(part - centre) for part, centre, weight in zip(parts, centres, weights, strict=False)]
+    return unit(torch.cat(seen, -1))

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from sibcore.datasets import pacs
 from sibcore.datasets.pacs import DOMAINS
+from sibcore.vision.rotations import rotations
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Source
 from sibrepro.few_shot.plan import facts, flat
@@ -48,6 +49,7 @@ SEARCH = [
 ]
 PAIRS = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
 FIRST_SEEDS, PER_FIRST, TURNED = (0,), 3, 6
+IMAGENET_SIZE = 160  # pixels at which a network that was not fine-tuned sees the images
 TRIPLES = [FineTuned(without=name, turned=n, seed=s) for s in FIRST_SEEDS for name in DOMAINS for n in (0, TURNED)]
 STAGES: dict[Key, dict[str, Any]] = {
     ("source-only", 0): {"network": "source-only", "K": 0},
@@ -63,11 +65,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
     "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
 }
 SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is seen of the target without labels
-    f"{network}, {look.statistics}/{look.centre}": {
-        "network": network,
-        "K": 0,
-        "look": f"{look.statistics}/{look.centre}",
-    }
+    f"{network}, {look}": {"network": network, "K": 0, "look": str(look)}
     for network in ("source-only", "Rot")
     for look in LOOKS
 }
@@ -132,7 +130,8 @@ def run(p: StagesNotebook) -> list[Record]:
     bank = None
     if p.networks == "images":
         data = pacs.load(size=p.size)
-        bank = banks.assemble([first_stage(one, data) for one in p.networks_of()], data)
+        plain = rotations(pacs.load(size=IMAGENET_SIZE), p.backbone)
+        bank = banks.assemble([first_stage(one, data) for one in p.networks_of()], data, plain)
     return [second_stage(one, bank) for one in p.experiments()] + train(p.one_stage())
 
 

@@ -40,7 +40,7 @@ from sibrepro.params import Count, NonNegative, Positive, parameters
 RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
     name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")
 }
-LOOKS = [Look(*both) for both in itertools.product(("sources", "own"), repeat=2)]
+LOOKS = [Look(*several) for several in itertools.product(("sources", "own"), ("sources", "own"), (0.0, 1.0, 2.0, 3.0))]
 TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
 XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": {}}
 
@@ -58,8 +58,8 @@ class SecondStage:
     method: str = Field("SIB", description="SIB, or a key of RIVALS; SIB with K = 0 is the classifier of stage 1")
     start: Literal["lambda", "turned"] = Field("lambda", description="theta^0: lambda, or eq. (ssup)")
     turn_rate: Annotated[float, Field(ge=-1)] = Field(-1.0, description="of eq. (ssup); -1: as the sources say")
-    look: Literal["", "sources/sources", "sources/own", "own/sources", "own/own"] = Field(
-        "", description="whose statistics / whose mean; empty: as the sources say"
+    look: Literal[("", *map(str, LOOKS))] = Field(
+        "", description="whose statistics / whose mean / weight of ImageNet's features; empty: as the sources say"
     )
     K: NonNegative = Field(3, description="synthetic gradient steps")
     eta: Positive = Field(0.3, description="step size of the inner update, for means over a minibatch")
@@ -101,10 +101,10 @@ def second_stage(p: SecondStage, bank: Bank | None = None) -> Record:
 
 
 def _compute(p: SecondStage, bank: Bank) -> Numbers:
-    look = Look(*p.look.split("/")) if p.look else chosen_look(bank, p.target)
+    look = Look.parse(p.look) if p.look else chosen_look(bank, p.target)
     name = banks.key([p.target, p.held]) if p.held else banks.key([p.target], p.network == "Rot", p.first_seed)
     seen = banks.view(bank, name, p.held or p.target, look)
-    metrics: dict[str, Any] = {"look": f"{look.statistics}/{look.centre}"}
+    metrics: dict[str, Any] = {"look": str(look)}
     if p.method == "SIB":
         method: Method = trained(p, bank, look)
     else:
@@ -131,7 +131,7 @@ def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str
 
 def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
     """The SIB of these settings."""
-    dim = next(iter(bank.networks.values())).features.shape[1]
+    dim = banks.lambda_of(bank, next(iter(bank.networks.values())), look)[0].shape[1]
     model = SIB(len(bank.classes), dim, p.K, p.eta, reduction="mean", seed=p.seed, **XIS[p.xi]).to(pick_device())
     model.prototype_weight.requires_grad_(False)  # dimensions of different networks have nothing in common
     if not p.K:
@@ -231,7 +231,8 @@ def _in_turns(seen: View, part: Tensor) -> tuple[Tensor, Tensor]:
 @functools.cache
 def chosen_look(bank: Bank, target: str) -> Look:
     """The look under which stage 1's classifier is best on the sources, each seen by the network of the others."""
-    return max(LOOKS, key=lambda look: look_score(bank, target, look))
+    there = [look for look in LOOKS if not look.imagenet or bank.imagenet is not None]
+    return max(there, key=lambda look: look_score(bank, target, look))
 
 
 def look_score(bank: Bank, target: str, look: Look) -> float:

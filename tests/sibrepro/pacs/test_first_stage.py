@@ -10,6 +10,7 @@ from torch import nn
 
 from sibcore.datasets.base import ImageSet
 from sibcore.datasets.pacs import DOMAINS
+from sibcore.vision import rotations
 from sibrepro.pacs import banks, experiment, first_stage, plan, second_stage
 from sibrepro.pacs.first_stage import FineTuned, split_rows
 from sibrepro.pacs.plan import StagesNotebook
@@ -37,11 +38,12 @@ def tiny(name: str, size: int) -> nn.Sequential:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
-    for module in (first_stage, experiment):
+    for module in (first_stage, experiment, rotations):
         monkeypatch.setattr(module, "imagenet_network", tiny)
     for module in (plan.pacs, first_stage.pacs, experiment.pacs):
         monkeypatch.setattr(module, "load", lambda size: made())
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
 
 
 def test_sources_held_out_images_and_other_domains_do_not_overlap():
@@ -72,16 +74,17 @@ def test_labels_of_the_target_change_no_weight_and_no_feature():
     assert np.array_equal(first.arrays["loss"], second.arrays["loss"])
 
 
-def test_what_comes_with_the_project_is_what_the_networks_said():
+def test_what_comes_with_the_project_is_what_the_networks_said(tmp_path):
     data = made()
     settings = [
         FineTuned(without="sketch", steps=2, batch=4, turned=2),
         FineTuned(without="cartoon+sketch", steps=2, batch=4),
     ]
     records = [first_stage.first_stage(p, data) for p in settings]
-    banks.make(records, data, dim=6)
+    plain = rotations.rotations(data, "tiny", cache=tmp_path)
+    banks.make(records, data, plain, dim=6)
     banks.load.cache_clear()
-    there, whole = banks.load(), banks.assemble(records, data)
+    there, whole = banks.load(), banks.assemble(records, data, plain)
     banks.load.cache_clear()
     assert there.networks.keys() == whole.networks.keys() == {"sketch Rot 0", "cartoon+sketch source-only 0"}
     assert torch.equal(there.labels, whole.labels)
@@ -92,6 +95,8 @@ def test_what_comes_with_the_project_is_what_the_networks_said():
         assert torch.allclose(network.features @ network.features.T, other.features @ other.features.T, atol=0.03)
         assert network.own.keys() == other.own.keys()
         assert network.turned.keys() == other.turned.keys()
+    before, after = (bank.imagenet.flatten(0, 1) for bank in (whole, there))
+    assert torch.allclose(after @ after.T, before @ before.T, atol=0.03)
     turned = there.networks["sketch Rot 0"].turned
     assert {name: [*values.shape] for name, values in turned.items()} == {
         "held_out": [3, 9, 6],

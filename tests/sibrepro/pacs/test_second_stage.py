@@ -7,6 +7,7 @@ import pytest
 import torch
 from fine_tuned_domains import NAMES, bank
 
+from sibcore.sib import unit
 from sibrepro.pacs import banks, second_stage
 from sibrepro.pacs.banks import Look
 from sibrepro.pacs.second_stage import (
@@ -76,15 +77,15 @@ def test_tasks_with_shift_are_sources_seen_by_networks_of_other_sources():
 
 def test_without_steps_each_image_has_the_class_of_the_nearest_weight():
     made = bank()
-    _, arrays = second_stage._compute(SecondStage(**SHORT, K=0, look="sources/own"), made)
-    seen = banks.view(made, banks.key(["sketch"], rot=True), "sketch", Look("sources", "own"))
+    _, arrays = second_stage._compute(SecondStage(**SHORT, K=0, look="sources/own/1"), made)
+    seen = banks.view(made, banks.key(["sketch"], rot=True), "sketch", Look("sources", "own", 1.0))
     assert np.array_equal(arrays["predicted"], (seen.features @ seen.start.T).argmax(1).numpy())
     assert set(arrays) == {"labels", "predicted"}
 
 
 def test_a_rotation_step_of_length_zero_is_none():
     made = bank()
-    steps = {"K": 0, "look": "sources/sources"}
+    steps = {"K": 0, "look": "sources/sources/0"}
     plain = second_stage._compute(SecondStage(**SHORT, **steps), made)[1]["predicted"]
     turned = second_stage._compute(SecondStage(**SHORT, **steps, start="turned", turn_rate=0.0), made)[1]["predicted"]
     far = second_stage._compute(SecondStage(**SHORT, **steps, start="turned", turn_rate=50.0), made)[1]["predicted"]
@@ -131,20 +132,48 @@ def test_every_image_is_predicted_once_in_minibatches_of_any_size():
 
 
 def test_a_domain_is_seen_from_its_own_mean_or_from_the_sources():
-    made = bank()
+    made = bank(imagenet=False)
     name = banks.key(["sketch"])
     network = made.networks[name]
-    there = made.domains == NAMES.index("sketch")
-    raw = network.features[there]
-    own = banks.view(made, name, "sketch", Look("sources", "own")).features
-    assert torch.allclose(own, torch.nn.functional.normalize(raw - raw.mean(0), dim=1))
-    from_sources = banks.view(made, name, "sketch", Look()).features
+    raw = network.features[made.domains == NAMES.index("sketch")]
     mean = network.features[network.part == 0].mean(0)
-    assert torch.allclose(from_sources, torch.nn.functional.normalize(raw - mean, dim=1))
-    statistics = banks.view(made, name, "sketch", Look("own", "own")).features
-    assert torch.allclose(
-        statistics, torch.nn.functional.normalize(network.own["sketch"] - network.own["sketch"].mean(0), dim=1)
-    )
+    own = network.own["sketch"]
+    expected = {Look("sources", "own"): raw - raw.mean(0), Look(): raw - mean, Look("own", "own"): own - own.mean(0)}
+    for look, values in expected.items():
+        assert torch.allclose(banks.view(made, name, "sketch", look).features, unit(values))
+
+
+def test_the_features_of_imagenet_stand_beside_with_their_weight():
+    made = bank()
+    name = banks.key(["sketch"], rot=True)
+    network, there = made.networks[name], made.domains == NAMES.index("sketch")
+    tuned, plain = network.features[there], made.imagenet[0, there]
+    parts = [unit(part - part.mean(0)) for part in (tuned, plain)]
+    seen = banks.view(made, name, "sketch", Look("sources", "own", 2.0))
+    cosine = (parts[0] @ parts[0].T + 4 * parts[1] @ parts[1].T) / 5
+    assert torch.allclose(seen.features @ seen.features.T, cosine, atol=1e-5)
+    alone = banks.view(made, name, "sketch", Look("sources", "own"))
+    assert torch.allclose(alone.features @ alone.features.T, parts[0] @ parts[0].T, atol=1e-5)
+    assert seen.turned.shape == (3, *seen.features.shape)
+    last = [unit(network.turned["sketch"][2] - tuned.mean(0)), 2 * unit(made.imagenet[3, there] - plain.mean(0))]
+    assert torch.allclose(seen.turned[2], unit(torch.cat(last, 1)), atol=1e-5)
+
+
+def test_lambda_is_the_class_means_of_images_that_the_network_learned_from():
+    made = bank(imagenet=False)
+    network = made.networks[banks.key(["sketch"])]
+    learned = network.part == 0
+    for centre in ("sources", "own"):
+        features = network.features.clone()
+        for part in [learned] if centre == "sources" else [learned & (made.domains == d) for d in range(3)]:
+            features[part] -= network.features[part].mean(0)
+        means = torch.stack([unit(features[learned & (made.labels == k)]).mean(0) for k in range(3)])
+        assert torch.allclose(banks.lambda_of(made, network, Look("sources", centre))[0], unit(means), atol=1e-6)
+
+
+def test_a_look_is_written_as_it_is_read():
+    assert [Look.parse(str(look)) for look in LOOKS] == LOOKS
+    assert chosen_look(bank(imagenet=False), "sketch").imagenet == 0
 
 
 def test_an_unknown_method_or_domain_is_an_error_that_lists_the_known():
