@@ -27,13 +27,15 @@ def tiny_set(classes: int = 11, images: int = 20, size: int = 16, noise: float =
     return image_set("tiny", mixed, Index(labels.tolist(), names, splits))
 
 
-def few_shot_set(classes: int = 7, images: int = 12, size: int = 16) -> ImageSet:
-    """Noise pictures of so many classes in each of the splits of few-shot learning."""
+def few_shot_set(classes: int = 7, images: int = 12, size: int = 16, noise: float = 1.0) -> ImageSet:
+    """Pictures of so many classes in each of the splits of few-shot learning; with less `noise` they can be told."""
     rng, names = np.random.default_rng(0), [f"class {number:02}" for number in range(3 * classes)]
     labels = np.repeat(np.arange(len(names)), images)
     splits = {split: names[i * classes :][:classes] for i, split in enumerate(("train", "val", "test"))}
-    pictures = rng.integers(0, 256, (len(labels), size, size, 3)).astype(np.uint8)
-    return image_set("noise", pictures, Index(labels.tolist(), names, splits))
+    spots = rng.integers(0, 256, (len(labels), size, size, 3))
+    pictures = rng.integers(0, 256, (len(names), size, size, 3))[labels]
+    mixed = ((1 - noise) * pictures + noise * spots).astype(np.uint8)
+    return image_set("noise", mixed, Index(labels.tolist(), names, splits))
 
 
 def untrained_network(path: Path, image_size: int) -> Path:

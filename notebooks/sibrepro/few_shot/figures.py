@@ -16,7 +16,6 @@ from sibcore import datasets
 from sibcore.episodes import EpisodeSampler
 from sibcore.reference import Step
 from sibrepro.facts import Record
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.looks import in_the_plane
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import Score
@@ -26,11 +25,8 @@ MARKERS = "osD^vPX*"
 
 
 def one_episode(dataset: str = "cifar-fs", shots: int = 1, shown: int = 6) -> Figure:
-    """Support and queries of a task of test classes: of the image set if it is at hand, else of procedural glyphs."""
-    try:
-        data = datasets.load(dataset)
-    except FileNotFoundError:
-        data = glyph_set(per_class=32)
+    """Support and queries of a task of test classes."""
+    data = datasets.load(dataset)
     labels, images, ways = torch.from_numpy(data.split_labels("test")), data.images[data.rows("test")], 5
     task = EpisodeSampler(labels, ways, shots, 15, seed=0).sample(0, 1)
     figure, axes = plt.subplots(ways, shots + shown, figsize=(1.05 * (shots + shown) + 1.6, 1.1 * ways))

@@ -6,11 +6,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.looks import compression
 from sibrepro.few_shot.settings import FewShot
 
@@ -21,8 +20,8 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SIB_HOME", str(folder))
-        glyphs = glyph_set(per_class=16)
-        shipped.make(glyphs, untrained_network(folder / "network.safetensors", glyphs.images.shape[1]))
+        noisy = few_shot_set(8, 16, noise=0.5)
+        shipped.make(noisy, untrained_network(folder / "network.safetensors", noisy.images.shape[1]))
     return folder
 
 
@@ -30,25 +29,25 @@ def home(tmp_path_factory):
 def world(home, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(home / "cache"))
     monkeypatch.setenv("SIB_HOME", str(home))
-    glyphs, network = glyph_set(per_class=16), home / "network.safetensors"
-    p = FewShot(dataset="glyphs", features="shipped", K=1, queries=5, steps=5, val_episodes=10, test_episodes=60)
-    return p, glyphs, network
+    noisy, network = few_shot_set(8, 16, noise=0.5), home / "network.safetensors"
+    p = FewShot(dataset="noise", features="shipped", K=1, queries=5, steps=5, val_episodes=10, test_episodes=60)
+    return p, noisy, network
 
 
 def test_both_kinds_of_features_answer_the_same_tasks_almost_alike(world):
-    p, glyphs, network = world
+    p, noisy, network = world
     trained = few_shot(p)
-    record = compression(trained, glyphs, network)
+    record = compression(trained, noisy, network)
     assert record.metrics["shipped"] == pytest.approx(trained.metrics["best/1shot"])
     exact, coarse = (record.arrays[name].astype(float) for name in ("exact", "shipped"))
     assert record.metrics["difference"] == pytest.approx(100 * np.mean(coarse - exact) / 25)
     assert record.metrics["difference_ci95"] == pytest.approx(100 * 1.96 * np.std(coarse - exact) / 25 / 60**0.5)
     assert abs(record.metrics["difference"]) < 2
-    assert record.metrics["megabytes"] == pytest.approx(shipped.file("glyphs", "conv4-64").stat().st_size / 1e6)
+    assert record.metrics["megabytes"] == pytest.approx(shipped.file("noise", "conv4-64").stat().st_size / 1e6)
 
 
 def test_only_a_run_on_shipped_features_can_be_compared(world):
-    p, glyphs, network = world
-    other = few_shot(dataclasses.replace(p, features="images"), glyphs, network)
+    p, noisy, network = world
+    other = few_shot(dataclasses.replace(p, features="images"), noisy, network)
     with pytest.raises(ValueError, match="features='shipped'"):
-        compression(other, glyphs, network)
+        compression(other, noisy, network)

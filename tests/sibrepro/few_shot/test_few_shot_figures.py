@@ -10,7 +10,9 @@ import pytest
 from cells import drawn
 from few_shot_records import sib
 from matplotlib import pyplot as plt
+from tiny_images import few_shot_set
 
+from sibcore import datasets
 from sibrepro.few_shot import figures, plan
 from sibrepro.few_shot import tables as few_shot_tables
 from sibrepro.few_shot.plan import FewShotNotebook, Study
@@ -39,9 +41,8 @@ def labelled(figure) -> bool:
     return all(axis.get_xlabel() or axis.get_ylabel() or axis.get_title() for axis in figure.axes)
 
 
-def test_a_task_shows_support_and_queries_of_each_class(monkeypatch, tmp_path):
-    monkeypatch.delenv("SIB_DATA", raising=False)
-    monkeypatch.setenv("SIB_CACHE", str(tmp_path))
+def test_a_task_shows_support_and_queries_of_each_class(monkeypatch):
+    monkeypatch.setattr(datasets, "load", lambda name: few_shot_set(images=16))
     figure = figures.one_episode()
     assert len(figure.axes) == 5 * 7
     assert all(axis.images for axis in figure.axes)

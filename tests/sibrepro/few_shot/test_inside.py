@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 from torch.nn import functional as F
 
 from sibcore.episodes import EpisodeSampler
@@ -14,7 +14,6 @@ from sibcore.sib import SIB
 from sibcore.vision.features import Features
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.looks import BEYOND, BINS, inside, look
 from sibrepro.few_shot.settings import FewShot
 
@@ -81,9 +80,9 @@ def test_more_steps_with_the_same_parameters(world):
 
 def test_a_trained_sib_is_looked_into_on_its_test_tasks(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
-    glyphs = glyph_set(per_class=16)
-    shipped.make(glyphs, untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1]))
-    p = FewShot(dataset="glyphs", features="shipped", K=2, queries=5, steps=5, val_episodes=10, test_episodes=40)
+    noisy = few_shot_set(8, 16, noise=0.5)
+    shipped.make(noisy, untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1]))
+    p = FewShot(dataset="noise", features="shipped", K=2, queries=5, steps=5, val_episodes=10, test_episodes=40)
     trained = few_shot(p)
     record = inside(trained)
     assert 100 * record.metrics["accuracy/2"] == pytest.approx(trained.metrics["best/1shot"])

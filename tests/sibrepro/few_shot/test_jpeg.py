@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 
 from sibrepro.few_shot.experiment import few_shot
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.looks import as_jpeg, jpeg
 from sibrepro.few_shot.settings import FewShot
 
@@ -23,11 +22,11 @@ def test_jpeg_changes_a_picture_a_little_and_the_more_the_lower_its_quality():
 
 def test_the_original_version_gives_the_numbers_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    glyphs = glyph_set(per_class=16)
-    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
-    p = FewShot(dataset="glyphs", K=1, queries=5, steps=5, val_episodes=10, test_episodes=40)
-    trained = few_shot(p, glyphs, network)
-    record = jpeg(trained, glyphs, network)
+    noisy = few_shot_set(8, 16, noise=0.5)
+    network = untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1])
+    p = FewShot(dataset="noise", K=1, queries=5, steps=5, val_episodes=10, test_episodes=40)
+    trained = few_shot(p, noisy, network)
+    record = jpeg(trained, noisy, network)
     assert record.metrics["original"] == pytest.approx(trained.metrics["best/1shot"])
     assert (record.arrays["original"] == trained.arrays["best/1shot"]).all()
     assert set(record.arrays) == {"original", "jpeg95", "jpeg75"}

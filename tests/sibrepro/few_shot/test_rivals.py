@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 
 from sibcore.baselines import BASELINES
 from sibcore.evaluate import evaluate
 from sibrepro.few_shot.experiment import few_shot, rival, source, tasks
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FewShot, Rival
 
 
 def test_a_rival_is_scored_on_the_tasks_of_the_few_shot_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
-    glyphs = glyph_set(per_class=32)
-    network = untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])
-    same = {"dataset": "glyphs", "queries": 5, "val_episodes": 15, "test_episodes": 30}
-    record = rival(Rival(method="soft-k-means", **same), data=glyphs, network=network)
-    trained = few_shot(FewShot(K=0, steps=1, **same), glyphs, network)
+    noisy = few_shot_set(8, 32, noise=0.5)
+    network = untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1])
+    same = {"dataset": "noise", "queries": 5, "val_episodes": 15, "test_episodes": 30}
+    record = rival(Rival(method="soft-k-means", **same), data=noisy, network=network)
+    trained = few_shot(FewShot(K=0, steps=1, **same), noisy, network)
     assert record.provenance["data"] == trained.provenance["data"]
 
-    bank = source(FewShot(**same), glyphs, network).load()["test"]
+    bank = source(FewShot(**same), noisy, network).load()["test"]
     method = BASELINES["soft-k-means"](5, **record.metrics["options"])
     for name, alpha in {"balanced": None, "unbalanced": 2.0}.items():
         score = evaluate(method, bank.features, tasks(FewShot(**same), bank, "test", alpha))

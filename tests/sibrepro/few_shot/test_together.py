@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import torch
 from few_shot_tasks import stop_in_step
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import experiment
 from sibrepro.few_shot.experiment import blocks, few_shot, together, trained_sib
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FewShot
 
-SMALL = FewShot(dataset="glyphs", queries=5, steps=25, val_episodes=20, test_episodes=40)
+SMALL = FewShot(dataset="noise", queries=5, steps=25, val_episodes=20, test_episodes=40)
 
 
 def combinations(**values):
@@ -55,8 +54,8 @@ def cache(tmp_path_factory):
 def world(cache, monkeypatch):
     """Images and a network."""
     monkeypatch.setenv("SIB_CACHE", str(cache))
-    glyphs = glyph_set(per_class=16)
-    return glyphs, untrained_network(cache / "network.safetensors", glyphs.images.shape[1])
+    noisy = few_shot_set(8, 16, noise=0.5)
+    return noisy, untrained_network(cache / "network.safetensors", noisy.images.shape[1])
 
 
 def test_runs_are_those_of_single_trainings(world, cache, monkeypatch, tmp_path):

@@ -7,12 +7,11 @@ import itertools
 
 import pytest
 import torch
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 
 from sibcore.sib import SIB
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import few_shot, tasks, trained_sib
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.looks import Orders, random_orders, unbalanced
 from sibrepro.few_shot.settings import FewShot
 
@@ -62,8 +61,8 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("SIB_HOME", str(folder))
-        glyphs = glyph_set(per_class=32)
-        shipped.make(glyphs, untrained_network(folder / "network.safetensors", glyphs.images.shape[1]))
+        noisy = few_shot_set(8, 32, noise=0.5)
+        shipped.make(noisy, untrained_network(folder / "network.safetensors", noisy.images.shape[1]))
     return folder
 
 
@@ -71,7 +70,7 @@ def home(tmp_path_factory):
 def trained(home, monkeypatch):
     """A small SIB with K steps, trained on these features."""
     monkeypatch.setenv("SIB_HOME", str(home))
-    same = {"dataset": "glyphs", "features": "shipped", "queries": 5, "steps": 20, "val_episodes": 20}
+    same = {"dataset": "noise", "features": "shipped", "queries": 5, "steps": 20, "val_episodes": 20}
     return lambda K: few_shot(FewShot(K=K, test_episodes=50, **same))
 
 
@@ -81,7 +80,7 @@ def test_the_run_of_a_trained_sib(trained):
     assert (record.arrays["orders"][0] == record.arrays["balanced"]).all()
     assert record.metrics["orders/lowest"] <= record.metrics["balanced"] <= record.metrics["orders/highest"]
 
-    bank, sib = shipped.load("glyphs", "conv4-64")["test"], trained_sib(trained(1))
+    bank, sib = shipped.load("noise", "conv4-64")["test"], trained_sib(trained(1))
     spread = tasks(FewShot(**record.params), bank, "test", 2.0)
     answers = sib(bank.features[spread.support], spread.support_labels, bank.features[spread.query]).argmax(-1)
     assert record.metrics["unbalanced"] == pytest.approx(100 * (answers == spread.query_labels).double().mean().item())

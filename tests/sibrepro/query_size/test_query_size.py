@@ -7,14 +7,13 @@ import math
 
 import pytest
 import torch
-from tiny_images import untrained_network
+from tiny_images import few_shot_set, untrained_network
 
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.sib import SIB
 from sibcore.vision.features import Features, feature_bank
 from sibrepro.few_shot.experiment import SPLITS, few_shot, tasks, trained_sib
-from sibrepro.few_shot.glyphs import glyph_set
 from sibrepro.few_shot.settings import FewShot
 from sibrepro.query_size import experiment
 from sibrepro.query_size.experiment import FRESH, generalisation, losses, query_size, rescaled
@@ -80,9 +79,9 @@ def test_with_no_step_w_ignores_the_queries_and_does_not_overfit_them(bank):
 def test_a_trained_model_with_15_queries_is_the_same_either_way_and_longer_steps_change_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(experiment, "FRESH", 3)
-    glyphs = glyph_set(per_class=20)
-    world = {"data": glyphs, "network": untrained_network(tmp_path / "network.safetensors", glyphs.images.shape[1])}
-    small = FewShot(dataset="glyphs", eta=0.1, steps=20, val_episodes=10, test_episodes=30)
+    noisy = few_shot_set(8, 20, noise=0.5)
+    world = {"data": noisy, "network": untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1])}
+    small = FewShot(dataset="noise", eta=0.1, steps=20, val_episodes=10, test_episodes=30)
     usual, few = (few_shot(dataclasses.replace(small, queries=n), **world) for n in (15, 3))
     tested = query_size(usual, **world)
     for split in ("val", "test"):
@@ -93,7 +92,7 @@ def test_a_trained_model_with_15_queries_is_the_same_either_way_and_longer_steps
     shorter = rescaled(few, **world)
     model = trained_sib(few)
     model.eta *= 3 / 15
-    bank = feature_bank(world["network"], glyphs, "test")
+    bank = feature_bank(world["network"], noisy, "test")
     fixed = tasks(dataclasses.replace(small, queries=15), bank, "test")
     assert shorter.metrics["test"] == pytest.approx(100 * evaluate(model, bank.features, fixed).mean)
     assert shorter.provenance["data"]["trained"] == few.files.checkpoint_hash("best")
