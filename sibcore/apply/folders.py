@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
-import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import itertools
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import few
-from sibcore.datasets.pictures import FORMATS, decode_one
+from sibcore.datasets.pictures import FORMATS, decode_one, in_order
 from sibcore.progress import meter
 from sibcore.vision.encode import encode
 
@@ -50,9 +46,16 @@ def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = 
     visible = [name for name in files.names if not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))]
     names = [name for name in visible if _folder(name) or not in_folders]
     problems = [f"{name} lies in no class folder" for name in visible if in_folders and not _folder(name)]
-    kept, features = [], []
+
+    def one(name: str) -> np.ndarray | ValueError:
+        try:
+            return read_picture(files, name, network.image_size)
+        except ValueError as error:
+            return error
+
+    kept, features, decoded = [], [], zip(names, in_order(one, names, PART), strict=True)
     with meter(len(names), f"{what}: {source.name}", " pictures") as bar:
-        for part in _decoded(files, names, network.image_size):
+        while part := dict(itertools.islice(decoded, PART)):
             good = {name: image for name, image in part.items() if isinstance(image, np.ndarray)}
             problems += [str(error) for name, error in part.items() if name not in good]
             if good:
@@ -73,24 +76,6 @@ def shots(support: Pictures) -> dict[str, int]:
 def read_picture(files: Files, name: str, size: int) -> np.ndarray:
     """uint8 [size, size, 3]"""
     return decode_one(files.read(name), name, size, least=LEAST, formats=READ)
-
-
-def _decoded(files: Files, names: Sequence[str], size: int) -> Iterator[dict[str, np.ndarray | ValueError]]:
-    """Part after part, the next one in the making: pixels, or the error, of each name."""
-
-    def one(name: str) -> np.ndarray | ValueError:
-        try:
-            return read_picture(files, name, size)
-        except ValueError as error:
-            return error
-
-    parts = [names[start : start + PART] for start in range(0, len(names), PART)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `decode_one` has its own limit
-        coming = collections.deque(pool.map(one, part) for part in parts[:1])
-        for number, part in enumerate(parts):
-            coming.extend(pool.map(one, after) for after in parts[number + 1 : number + 2])
-            yield dict(zip(part, coming.popleft(), strict=True))
 
 
 def _folder(name: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import io
 import os
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -20,6 +22,7 @@ from sibcore.datasets.base import ImageSet, Index
 from sibcore.datasets.cache import cached, save_images
 from sibcore.progress import steps
 
+T = TypeVar("T")
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")  # told by the content; no more, since some readers run other programs
 AT_ONCE = 1024  # pictures handed to the threads: so many are decoded in vain when one is broken
 _one_large = threading.Lock()  # a large picture takes a gigabyte of memory; one for each core would be too much
@@ -44,20 +47,26 @@ def decoded(
 
 def decode(files: Files, names: Sequence[str], path: Path, size: int) -> None:
     """Decode pictures into a new .npy file, uint8 [N, size, size, 3], resizing where needed."""
-    with warnings.catch_warnings():  # Pillow's, about pictures which it deems large; `decode_one` has its own limit
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        save_images(path, _images(files, names, size), (len(names), size, size, 3))
 
-
-def _images(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarray]:
     def one(name: str) -> np.ndarray:
         return decode_one(files.read(name), f"{files.path}: {name}", size)
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # threads suffice: Pillow and zlib let go of the GIL
-        parts = (names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE))
-        images = (image for part in parts for image in pool.map(one, part))
-        for _ in steps(len(names), f"decoding {files.path.name}", "image"):
-            yield next(images)
+    images = zip(in_order(one, names, AT_ONCE), steps(len(names), f"decoding {files.path.name}", "image"), strict=True)
+    save_images(path, (image for image, _ in images), (len(names), size, size, 3))
+
+
+def in_order(one: Callable[[str], T], names: Iterable[str], at_once: int) -> Iterator[T]:
+    """`one(name)` for each name, computed by threads, so many at a time."""
+    coming = collections.deque()
+    with ThreadPoolExecutor(os.cpu_count()) as pool, warnings.catch_warnings():  # Pillow and zlib let go of the GIL
+        # Pillow's, about pictures which it deems large; `decode_one` has its own limit
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        for name in names:
+            coming.append(pool.submit(one, name))
+            if len(coming) == at_once:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
 
 
 def decode_one(
