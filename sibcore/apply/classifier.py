@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sibcore import zoo
 from sibcore.apply.transduce import Answers, answers
-from sibcore.vision.encode import encode
+from sibcore.vision.features import encode
 
 
 class SIBClassifier(ClassifierMixin, BaseEstimator):

@@ -15,7 +15,7 @@ from sibcore.datasets.archive import Files
 from sibcore.datasets.base import few
 from sibcore.datasets.pictures import FORMATS, decode_one, in_order
 from sibcore.progress import meter
-from sibcore.vision.encode import encode
+from sibcore.vision.features import encode
 
 PART = 32  # pictures in memory at a time, and as many that are being decoded
 LEAST = 8  # pixels on each side, below which a picture shows nothing

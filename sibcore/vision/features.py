@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,6 +25,7 @@ from sibcore.vision.augment import as_float, augment, draw
 from sibcore.vision.backbones import exact_convolutions, load_network
 
 BATCH = 512
+BATCH_PIXELS = 1 << 17  # of a batch on a CPU whose activations fit its cache: two images of 224 x 224
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -95,6 +97,22 @@ def extract(
         features = [f(transform(batches[number].to(device))).float() for number in numbers]
     f.train(was_training)
     return torch.cat(features)
+
+
+def encode(network: nn.Module, images: np.ndarray) -> Tensor:
+    """Features float32 [n, d], on the CPU, of images uint8 [n, H, W, 3], by a network on any device."""
+    if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
+        raise ValueError(f"images: expected uint8 [n, H, W, 3], got {images.dtype} {[*images.shape]}")
+    size = getattr(network, "image_size", None)
+    if size and images.shape[1:3] != (size, size):
+        raise ValueError(f"this network takes images of {size} x {size} pixels, got {images.shape[1:3]}: resize them")
+    return extract(network, torch.tensor(images), batch=batch_of(network, images.shape[1])).cpu()
+
+
+def batch_of(network: nn.Module, size: int) -> int:
+    """How many images of so many pixels to take at a time."""
+    few = max(1, BATCH_PIXELS // size**2)
+    return few if next(network.parameters()).device.type == "cpu" else 16 * few
 
 
 def split_tensors(data: ImageSet, split: str) -> tuple[Tensor, Tensor]:

@@ -40,8 +40,7 @@ from sibcore.sib import SIB, unit
 from sibcore.train import BEST
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
-from sibcore.vision.encode import batch_of
-from sibcore.vision.features import extract, features_hash, read_known, write_known
+from sibcore.vision.features import batch_of, extract, features_hash, read_known, write_known
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import shipped
 from sibrepro.pacs.shipped import directions

@@ -68,7 +68,7 @@ def test_the_command_labels_pictures_of_any_number_of_classes(tmp_path, capsys, 
 
 def test_the_command_answers_as_the_classifier_does(tmp_path):
     from sibcore import SIBClassifier, zoo
-    from sibcore.vision.encode import encode
+    from sibcore.vision.features import encode
 
     support, query = folders_of(tmp_path, [1, 3, 2], 5)
     found = predict.predict(support, query, NETWORK)
