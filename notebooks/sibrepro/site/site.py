@@ -7,6 +7,7 @@ import datetime
 import json
 import shutil
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,15 +15,16 @@ from typing import Any
 
 import jinja2
 import pandas as pd
+import pdoc
 from markupsafe import Markup
 from PIL import Image
 from pygments.formatters import HtmlFormatter
 
+import sibcore
 from sibrepro import claims, paths, tables
 from sibrepro.facts import Record, compare, provenance, published
 from sibrepro.facts.experiment import STALE, is_stale, recomputed
 from sibrepro.facts.record import experiment_of
-from sibrepro.site import api
 from sibrepro.site.maths import markdown, phrase
 from sibrepro.site.notebook_pages import ASSETS, Notebook, Page, readable, render
 
@@ -37,6 +39,7 @@ TITLES = {  # of tables: the paper's first, in its order
 }
 WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
 INDEX = "index.html"
+REFERENCE = ["sibcore", "sibcore.apply.classifier", "sibcore.baselines", "sibcore.datasets", "sibcore.vision.features"]
 
 
 def build(
@@ -53,8 +56,17 @@ def build(
     with _replacing(out) as folder:
         _Site(folder, executed or {}, reference).write()
         if reference:
-            api.write(folder / "api")
+            _write_reference(folder / "api")
     return out / INDEX
+
+
+def _write_reference(folder: Path) -> None:
+    """Every public module of `sibcore` from its docstrings, by pdoc: pages without script, `index.html` first."""
+    version = f"sibcore {sibcore.__version__}"
+    pdoc.render.configure(docformat="markdown", search=False, show_source=False, math=False, footer_text=version)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names that sibcore imports when they are used: they are in their modules
+        pdoc.pdoc(*REFERENCE, output_directory=folder)
 
 
 class _Site:
