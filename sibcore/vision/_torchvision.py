@@ -12,7 +12,6 @@ Use `from sibcore.vision._torchvision import torchvision` instead of `import tor
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 
 import torch
@@ -25,20 +24,17 @@ SCHEMAS = {
 
 
 def import_torchvision():
-    """torchvision as installed; where that fails for a missing operator of `SCHEMAS`, with that schema declared."""
-    declared: set[str] = set()
-    while True:
-        try:
-            return importlib.import_module("torchvision")
-        except RuntimeError as error:
-            missing = re.search(r"operator torchvision::(\w+) does not exist", str(error))
-            name = missing and missing[1]
-            if name not in SCHEMAS or name in declared:
-                raise
-            torch.library.define(f"torchvision::{name}", SCHEMAS[name])
-            declared.add(name)
-            for module in [m for m in sys.modules if m == "torchvision" or m.startswith("torchvision.")]:
-                del sys.modules[module]  # a failed import leaves half-made modules behind
+    """torchvision as installed; where that fails for a missing operator of `SCHEMAS`, with these declared."""
+    try:
+        return importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if not any(f"torchvision::{name} does not exist" in str(error) for name in SCHEMAS):
+            raise
+    for name, schema in SCHEMAS.items():
+        torch.library.define(f"torchvision::{name}", schema)
+    for module in [m for m in sys.modules if m == "torchvision" or m.startswith("torchvision.")]:
+        del sys.modules[module]  # a failed import leaves half-made modules behind
+    return importlib.import_module("torchvision")
 
 
 torchvision = import_torchvision()
