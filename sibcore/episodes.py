@@ -96,8 +96,7 @@ class EpisodeSampler:
 
         ways = torch.arange(self.ways, device=device)
         classes = _distinct(class_stream, torch.full_like(task, len(self._size)), self.ways)  # [T, k]
-        size = self._size[classes]
-        place = _distinct(_split(image_stream, self.ways), size, self.images_per_class)
+        place = _distinct(_split(image_stream, self.ways), self._size[classes], self.images_per_class)
         images = self._images[self._first[classes].unsqueeze(-1) + place]  # [T, k, images_per_class]
 
         support, query = images[..., : self.shots].flatten(1), images[..., self.shots :].flatten(1)
