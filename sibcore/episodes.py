@@ -96,23 +96,21 @@ class EpisodeSampler:
 
         ways = torch.arange(self.ways, device=device)
         classes = _distinct(class_stream, torch.full_like(task, len(self._size)), self.ways)  # [T, k]
-        size = self._size[classes]
-        place = _distinct(_split(image_stream, self.ways), size, self.images_per_class)
+        place = _distinct(_split(image_stream, self.ways), self._size[classes], self.images_per_class)
         images = self._images[self._first[classes].unsqueeze(-1) + place]  # [T, k, images_per_class]
 
-        support = images[..., : self.shots].flatten(1)
-        ends = self._query_ends(task, query_stream)  # [T, k]; queries are laid out class by class
-        starts = torch.nn.functional.pad(ends, (1, 0))[:, :-1]
-        slot = torch.arange(self.ways * self.queries, device=device)
-        query_labels = ways.repeat(count).repeat_interleave((ends - starts).flatten(), output_size=count * len(slot))
-        query_labels = query_labels.view(count, -1)  # [T, n]
-        nth = self.shots + slot - starts.gather(1, query_labels)  # the first images of a class are its support
-        query = images.flatten(1).gather(1, query_labels * self.images_per_class + nth)
+        support, query = images[..., : self.shots].flatten(1), images[..., self.shots :].flatten(1)
+        support_labels, query_labels = (ways.repeat_interleave(n).expand(count, -1) for n in (self.shots, self.queries))
+        if self.alpha is not None:
+            ends = self._query_ends(task, query_stream)  # [T, k]; queries are laid out class by class
+            slot = torch.arange(self.ways * self.queries, device=device).repeat(count, 1)
+            query_labels = torch.searchsorted(ends, slot, right=True)  # [T, n]
+            starts = torch.nn.functional.pad(ends, (1, 0)).gather(1, query_labels)
+            query = query.gather(1, query_labels * (self.images_per_class - self.shots) + slot - starts)
 
         if self.views > 1:
             view = _below(_split(view_stream, support.shape[1] + query.shape[1]), self.views) * len(self._images)
             support, query = support + view[:, : support.shape[1]], query + view[:, support.shape[1] :]
-        support_labels = ways.repeat_interleave(self.shots).expand(count, -1)
         return Tasks(support, support_labels, query, query_labels, classes)
 
     def batches(self, first: int, last: int, batch: int, block: int = 4096) -> Iterator[Tasks]:
@@ -130,8 +128,6 @@ class EpisodeSampler:
         """[T, k]: the running total of queries over the classes of each task; the last one is kq."""
         n = self.ways * self.queries
         balanced = (torch.arange(1, self.ways + 1, device=task.device) * self.queries).expand(len(task), -1)
-        if self.alpha is None:
-            return balanced.contiguous()
         # Dirichlet proportions are normalised gamma variables, here by inversion so that they stay counter-based.
         uniform = (_shift(_split(stream, self.ways), 11).double() + 0.5) * 2.0**-53
         gamma = torch.from_numpy(gammaincinv(self.alpha, uniform.cpu().numpy())).clamp_min(1e-300)
@@ -162,13 +158,13 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 def _shift(x: Tensor, by: int) -> Tensor:
     """Logical shift to the right (torch's >> copies the sign bit)."""
-    return (x >> by) & (2 ** (64 - by) - 1)
+    return (x >> by).bitwise_and_(2 ** (64 - by) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shift(x, 30)) * _MIX_1
-    x = (x ^ _shift(x, 27)) * _MIX_2
-    return x ^ _shift(x, 31)
+    x = _shift(x, 30).bitwise_xor_(x).mul_(_MIX_1)
+    x = _shift(x, 27).bitwise_xor_(x).mul_(_MIX_2)
+    return _shift(x, 31).bitwise_xor_(x)
 
 
 def _split(stream: Tensor, count: int) -> Tensor:
@@ -184,10 +180,10 @@ def _below(stream: Tensor, bound: Tensor | int) -> Tensor:
 def _distinct(stream: Tensor, size: Tensor, count: int) -> Tensor:
     """[...] -> [..., count]: distinct numbers below `size` in random order (Floyd's algorithm, then a shuffle)."""
     draws, keys = _split(stream, 2 * count).split(count, dim=-1)
-    chosen = torch.full_like(draws, -1)
-    for i in range(count):
-        top = size - count + i
-        draw = _below(draws[..., i], top + 1)
-        taken = (chosen[..., :i] == draw.unsqueeze(-1)).any(-1)
-        chosen[..., i] = torch.where(taken, top, draw)
-    return chosen.gather(-1, keys.argsort(dim=-1, stable=True))
+    top = (size - count).unsqueeze(-1) + torch.arange(count, device=size.device)
+    # draws come first in memory: one is compared with those before it, in all tasks at once
+    chosen, top = (x.movedim(-1, 0).contiguous() for x in (_below(draws, top + 1), top))
+    for i in range(1, count):
+        taken = (chosen[:i] == chosen[i]).any(0)
+        chosen[i] = torch.where(taken, top[i], chosen[i])
+    return chosen.movedim(0, -1).gather(-1, keys.argsort(dim=-1))

@@ -68,15 +68,14 @@ def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None
     bank = unit_bank(method, bank, tasks.classes.shape[1])
     # on a CPU, what the caches of its cores hold; elsewhere, what keeps it busy
     batch = batch or (min(512, 32 * torch.get_num_threads()) if bank.device.type == "cpu" else 512)
-    for start in range(0, len(tasks), batch):
-        part = tasks[start : start + batch]
-        was_training = method.training
-        method.eval()  # matters to a xi with running statistics
-        try:
-            logits = method.answer(rows(bank, part.support), part.support_labels, rows(bank, part.query))
-        finally:
-            method.train(was_training)
-        yield logits, part
+    was_training = method.training
+    method.eval()  # matters to a xi with running statistics
+    try:
+        for start in range(0, len(tasks), batch):
+            part = tasks[start : start + batch]
+            yield method.answer(rows(bank, part.support), part.support_labels, rows(bank, part.query)), part
+    finally:
+        method.train(was_training)
 
 
 def most_likely(logits: Tensor) -> Tensor:
@@ -97,8 +96,8 @@ def unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
     dim = getattr(method, "dim", None)  # methods that learn nothing take features of any size
     if bank.ndim != 2 or dim not in (None, bank.shape[1]):
         raise ValueError(f"features: expected [N, {dim or 'd'}] for this {name}, got {[*bank.shape]}")
-    bad = ~torch.isfinite(bank).all(1)
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(f"{int(bad.sum())} of {len(bank)} features hold NaN or infinity, the first is row {first}")
-    return unit(bank).to(next(method.parameters(), bank))
+    features = unit(bank)
+    bad = features.sum(1).isnan().nonzero()  # infinity over infinity is NaN, too
+    if len(bad):
+        raise ValueError(f"{len(bad)} of {len(bank)} features hold NaN or infinity, the first is row {int(bad[0])}")
+    return features.to(next(method.parameters(), bank))

@@ -58,18 +58,17 @@ class Apart(nn.Module):
 
     def noise(self, tasks: int, seed: int, step: int) -> list[Tensor | None]:
         """For a step of training, the same for a model in any company."""
-        noisy = [getattr(model, "sigma", 0) > 0 for model in self.models]
-        return [
-            model.noise(tasks, torch.Generator().manual_seed(combine(seed, step))) if has else None
-            for model, has in zip(self.models, noisy, strict=True)
-        ]
+
+        def drawn(model: SIB) -> Tensor | None:
+            return model.noise(tasks, torch.Generator().manual_seed(combine(seed, step)))
+
+        return [drawn(model) if getattr(model, "sigma", 0) else None for model in self.models]
 
     def trained(self) -> dict[str, Tensor]:
         """xi of a model with K = 0 takes no part, and weight decay must not touch it."""
-        idle = tuple(
-            f"models.{i}.xi." for i, model in enumerate(self.models) if isinstance(model, SIB) and not model.steps
-        )
-        return {name: p for name, p in self.named_parameters() if p.requires_grad and not name.startswith(idle)}
+        idle = [i for i, model in enumerate(self.models) if isinstance(model, SIB) and not model.steps]
+        left_out = tuple(f"models.{i}.xi." for i in idle)
+        return {name: p for name, p in self.named_parameters() if p.requires_grad and not name.startswith(left_out)}
 
     def part(self, i: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         prefix = f"models.{i}."

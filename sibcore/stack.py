@@ -181,19 +181,17 @@ def misfit(models: Sequence[Sequence[SIB]]) -> str | None:
     first = models[0][0]
     for s, stream in enumerate(models):
         for e, model in enumerate(stream):
-            where, peer = f"model {e} of stream {s}", models[0][e] if s else first
+            where, setup = f"model {e} of stream {s}", model.setup
             if model.kl_weight or model.sigma:
                 options = f"kl_weight = {model.kl_weight} and sigma = {model.sigma}"
                 return f"{where} has {options}: a stack has neither KL nor noise"
-            if model.setup["equivariant"] or model.setup["set_aware"] or model.setup["normalise"] == "running":
+            if setup["equivariant"] or setup["set_aware"] or setup["normalise"] == "running":
                 return f"{where}: a stack has the paper's xi, and no running statistics"
+            peer, other = (models[0][e], f"model {e} of stream 0") if s else (first, "the first model")
             for name in (*SHARED, "steps") if s else SHARED:
-                if model.setup[name] != peer.setup[name]:
-                    other = f"model {e} of stream 0" if s else "the first model"
-                    return (
-                        f"{where} has {name} = {model.setup[name]}, but {other} has {peer.setup[name]}: models of a "
-                        f"stack share {', '.join(SHARED)}, and every stream has the same K in the same order"
-                    )
+                if setup[name] != peer.setup[name]:
+                    unlike = f"{where} has {name} = {setup[name]}, but {other} has {peer.setup[name]}"
+                    return f"{unlike}: models of a stack share {', '.join(SHARED)}, and streams the same K in order"
             if (model.scale.dtype, model.scale.device) != (first.scale.dtype, first.scale.device):
                 return f"{where} is {model.scale.dtype} on {model.scale.device}, unlike the first model"
     return None

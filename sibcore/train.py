@@ -37,6 +37,7 @@ from sibcore.sib import SIB
 
 STATE, LAST, BEST = "training.safetensors", "last.safetensors", "best.safetensors"
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
+SEEN = ("support", "support_labels", "query", "query_labels")  # of tasks, by a step
 STATE_OF = ("history", "threads")  # what a checkpoint says of how far it is, and how it got there
 
 History = list[dict[str, Any]]  # a row for every `Schedule.every` steps
@@ -173,13 +174,10 @@ def _train_steps(
     began, sums = time.perf_counter(), 0
     streams = zip(*(sampler.batches(start, stop, schedule.batch) for sampler in samplers), strict=True)
     for step, tasks in enumerate(streams, start):
-        of_tasks = (
-            torch.stack([getattr(one, name) for one in tasks])
-            for name in ("support", "support_labels", "query", "query_labels")
-        )
+        stacked = [torch.stack([getattr(one, name) for one in tasks]) for name in SEEN]
         noise = group.noise(schedule.batch, schedule.seed, step)
         rates = torch.tensor(schedule.rates(step)) if schedule.optimiser == "adam" else None
-        sums = sums + advance(*of_tasks, noise, rates)
+        sums = sums + advance(stacked, noise, rates)
         bar.update()
     losses, accuracies = (sums / (stop - start)).tolist()
     if not any(map(math.isfinite, losses)):
@@ -197,17 +195,16 @@ def train_step(
     state: Mapping[str, Mapping[str, Tensor]],
     schedule: Schedule,
     bank: Tensor,
-    support: Tensor,
-    support_labels: Tensor,
-    query: Tensor,
-    query_labels: Tensor,
+    tasks: Sequence[Tensor],
     noise: list[Tensor | None] | None,
     rates: Tensor | None = None,
 ) -> Tensor:
     """A step of descent as torch.optim.SGD has it, or with `rates` Adam, in place; losses and accuracies as [2, M].
 
-    The tasks [S, B, ...] come as rows of the bank: a compiler may then make one piece of the whole step.
+    `tasks` are support, support_labels, query and query_labels [S, B, ...], in rows of the bank: a compiler may then
+    make one piece of the whole step.
     """
+    support, support_labels, query, query_labels = tasks
     tasks = rows(bank, support), support_labels, rows(bank, query), query_labels, noise
 
     def loss(values: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import few
 from sibcore.datasets.pictures import FORMATS, decode_one, in_order
-from sibcore.progress import meter
+from sibcore.datasets.progress import meter
 from sibcore.vision.features import encode
 
 PART = 32  # pictures in memory at a time, and as many that are being decoded

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from sibcore.datasets import MODULES, limits, module
 from sibcore.datasets.base import cache_folder, find_source
-from sibcore.progress import meter
+from sibcore.datasets.progress import meter
 
 BLOCK = 1 << 18
 

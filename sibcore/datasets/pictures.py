@@ -20,7 +20,7 @@ from sibcore.datasets import limits
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import ImageSet, Index
 from sibcore.datasets.cache import cached, save_images
-from sibcore.progress import steps
+from sibcore.datasets.progress import steps
 
 T = TypeVar("T")
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")  # told by the content; no more, since some readers run other programs

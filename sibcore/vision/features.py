@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from sibcore.datasets.base import ImageSet, cache_folder
+from sibcore.datasets.progress import steps
 from sibcore.device import pick_device
 from sibcore.files import hash_of, key_of, read_tensors, sha256, write_tensors
-from sibcore.progress import steps
 from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
 from sibcore.vision.backbones import exact_convolutions, load_network

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet, cache_folder
+from sibcore.datasets.progress import meter
 from sibcore.device import pick_device
 from sibcore.files import key_of
-from sibcore.progress import meter
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import exact_convolutions, halves, imagenet_network
 from sibcore.vision.features import features_hash, read_known, write_known

@@ -20,8 +20,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from sibcore.datasets.progress import steps
 from sibcore.device import pick_device, threads
-from sibcore.progress import steps
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.theory.bayes import kl_gaussian
 

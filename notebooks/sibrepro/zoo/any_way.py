@@ -31,11 +31,11 @@ from torch import Tensor
 from sibcore import datasets
 from sibcore.apply.transduce import resized, step_size
 from sibcore.datasets.base import ImageSet, cache_folder
+from sibcore.datasets.progress import steps as progress
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import Evaluation, evaluate, rows
 from sibcore.files import key_of, weights_of, write_tensors
 from sibcore.group import negative_elbo
-from sibcore.progress import steps as progress
 from sibcore.sib import SIB, unit
 from sibcore.train import BEST
 from sibcore.vision.augment import as_float
