@@ -87,6 +87,12 @@ def write(features: Tensor, numbers: dict[str, Tensor], **about: Any) -> Path:
     return path
 
 
+def directions(features: Tensor, dim: int) -> Tensor:
+    """The first right singular vectors [d, dim] of features [N, d], not centred."""
+    vectors = torch.linalg.eigh((features.mT @ features).double())[1]  # by ascending eigenvalues
+    return vectors[:, -dim:].flip(1).to(features)
+
+
 def quantise(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """[N, d] -> codes uint8 [N, d], low [d], step [d]; the error is at most step / 2."""
     low, high = features.aminmax(dim=0)

@@ -22,7 +22,6 @@ from sibcore.vision.rotations import Rotations
 from sibrepro.facts import Record, checksums, provenance
 from sibrepro.few_shot import shipped
 from sibrepro.pacs.first_stage import FEATURES
-from sibrepro.pacs.shipped import directions
 
 DIM = 40
 FILE = ("pacs", "fine-tuned")  # its name, as those of other features have one
@@ -107,11 +106,11 @@ def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: in
         tensors.update({name: codes.view(values.shape), f"{name}:low": low, f"{name}:step": step})
 
     plain = unit(imagenet.inputs)
-    put("imagenet", plain @ directions(plain[0], dim))
+    put("imagenet", plain @ shipped.directions(plain[0], dim))
     for record in records:
         name = name_of(record)
         found, _ = read_tensors(record.files.path(FEATURES))
-        onto = directions(found["features"].float(), dim)
+        onto = shipped.directions(found["features"].float(), dim)
         tensors |= {f"{name}/rows": found["rows"].short(), f"{name}/part": found["part"]}
         for part, values in found.items():
             if part == "features" or part.startswith(("own/", "turned/")):

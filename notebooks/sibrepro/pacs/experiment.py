@@ -28,9 +28,7 @@ from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import halves, imagenet_network
 from sibcore.vision.rotations import Rotations, hashes, rotations
 from sibrepro.facts import Experiment, Record
-from sibrepro.few_shot import shipped as few_shot_shipped
 from sibrepro.few_shot.experiment import Numbers, Source
-from sibrepro.pacs import shipped
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
@@ -46,7 +44,8 @@ class Adaptation:
     dataset: str = Field("pacs", description="name of the image set")
     backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
     features: Literal["shipped", "frozen", "upper", "all"] = Field(
-        "frozen", description="the project's own; or of images, with none, the upper part or all of f trained"
+        "frozen",
+        description="of images, with none, the upper part or all of f trained; shipped: no longer here",
     )
     size: Count = Field(160, description="width of the images in pixels")
     target: str = Field("sketch", description="domain without labels")
@@ -105,8 +104,7 @@ class Pictures:
 def source(p: Adaptation, data: ImageSet | None = None) -> Source:
     """Where f's inputs come from, with the part of f that is trained; images are looked for only if they are needed."""
     if p.features == "shipped":
-        known = few_shot_shipped.about(p.dataset, p.backbone)["hashes"]
-        return Source(known, functools.cache(lambda: (on_device(shipped.load(p.dataset, p.backbone)), nn.Identity())))
+        raise FileNotFoundError("these no longer come with the project: features='frozen' takes them from images")
     data = data or pacs.load(size=p.size)
     network = imagenet_network(p.backbone, data.images.shape[1])
 

@@ -43,7 +43,7 @@ from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.features import batch_of, extract, features_hash, read_known, write_known
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import shipped
-from sibrepro.pacs.shipped import directions
+from sibrepro.few_shot.shipped import directions
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 WAYS = (2, 3, 5, 8, 12, 20)

@@ -12,7 +12,7 @@ from sibrepro import paths
 from sibrepro.facts import checksums
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.settings import FEW_SHOT, PRETRAIN, FewShot, Pretraining
-from sibrepro.pacs import shipped as shipped_rotations
+from sibrepro.pacs import banks
 
 
 def test_the_list_has_every_published_file_and_sha256sum_agrees():
@@ -41,7 +41,7 @@ def trained():
 
 READERS = {
     "features/cifar-fs-conv4-64": shipped.load,
-    "features/pacs-efficientnet-lite0": shipped_rotations.load,
+    "features/pacs-fine-tuned": banks.load.__wrapped__,
     "checkpoints/few_shot": lambda: trained().files.checkpoint("best"),
     f"checkpoints/{network().id}": lambda: network().files.path("backbone.safetensors"),
 }

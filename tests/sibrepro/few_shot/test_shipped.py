@@ -84,3 +84,10 @@ def test_the_published_features_are_those_of_the_images():
     ours = shipped.load()["test"].features[::100]
     step = read_tensors(FILE)[0]["step"]
     assert ((ours - exact).abs() <= 0.51 * step + 1e-4).all()
+
+
+def test_the_directions_are_the_right_singular_vectors():
+    features = torch.randn(40, 7, generator=torch.Generator().manual_seed(0)) + 1
+    expected = torch.linalg.svd(features)[2][:3]
+    found = shipped.directions(features, 3).mT
+    assert torch.allclose((found * expected).sum(1).abs(), torch.ones(3), atol=1e-4)

@@ -6,11 +6,8 @@ import torch
 from adaptation_domains import NAMES, domains, setting
 from torch import nn
 
-from sibrepro import paths
-from sibrepro.facts import local
 from sibrepro.few_shot.experiment import Source
 from sibrepro.pacs import experiment as adaptation_runs
-from sibrepro.pacs import shipped as shipped_rotations
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Pictures, adapt, domain_rows, map_rows, plane
 from sibrepro.pacs.plan import train
 
@@ -75,17 +72,9 @@ def test_the_map_has_images_of_every_class_and_domain_in_two_dimensions():
     assert np.allclose(np.linalg.norm(points, axis=0), expected, rtol=1e-2)
 
 
-def test_a_training_takes_the_features_that_come_with_the_project(tmp_path, monkeypatch):
-    monkeypatch.setenv("SIB_HOME", str(tmp_path))
-    shipped_rotations.make(domains(dim=12), "pacs", "efficientnet-lite0", 16, dim=12)
-    asked = [Adaptation(features="shipped", target="photo", K=K, steps=3) for K in (0, 2)]
-    trained = train(asked)
-    made = [local.read(folder) for folder in (paths.local() / "runs").glob("adaptation-*") if folder.is_dir()]
-    assert sorted((r.id, r.params["K"]) for r in made) == sorted(
-        (r.id, K) for r, K in zip(trained, (0, 2), strict=True)
-    )
-    with pytest.raises(ValueError, match="video"):
-        train([Adaptation(features="shipped", target="video", method="Rot", steps=3)])
+def test_features_that_no_longer_come_with_the_project_are_an_error_that_says_what_to_take():
+    with pytest.raises(FileNotFoundError, match="no longer come with the project: features='frozen' takes them"):
+        train([Adaptation(features="shipped", target="photo", steps=3)])
 
 
 def test_a_training_is_done_once_and_again_for_other_features(capsys):
