@@ -18,7 +18,7 @@ from sibrepro.few_shot.plan import facts, flat
 from sibrepro.pacs import banks
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, adapt, source
 from sibrepro.pacs.first_stage import FINE_TUNED, FineTuned, first_stage
-from sibrepro.pacs.second_stage import LOOKS, RIVALS, SECOND_STAGE, SecondStage, second_stage
+from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, SecondStage, second_stage
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
 METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
@@ -65,12 +65,11 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
     "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
 }
 SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is seen of the target without labels
-    f"{network}, {look}": {"network": network, "K": 0, "look": str(look)}
+    f"{network}, {look}": {"network": network, "K": 0, "look": look}
     for network in ("source-only", "Rot")
-    for look in LOOKS
+    for look in ("sources/sources/0", "sources/own/0", "own/own/0", "sources/own/2", "own/own/2")
 }
 TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
-ETAS = (0.1, 0.3, 1.0)
 ETA_SEARCH = [  # each source in turn for the target
     SecondStage(target=target, held=held, eta=eta)
     for target in DOMAINS
@@ -97,7 +96,9 @@ class StagesNotebook:
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
     xi: Literal["set", "equivariant", "paper"] = Field("set", description="what xi sees")
     tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
-    eta: Positive = Field(0.3, description="step size of the inner update, for means over a minibatch")
+    eta: Annotated[float, Field(ge=0)] = Field(
+        0.3, description="step size of the inner update, for means over a minibatch; 0: as the sources say"
+    )
     steps: Count = Field(200, description="training steps of xi")
     seeds: Count = Field(1, description="trainings of each setting")
     jointly: bool = Field(False, description="also in one stage, to the letter: all of f and xi together, from images")
@@ -149,9 +150,14 @@ def two_stages() -> Scores:
     return {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}
 
 
+def _seeds(name: str) -> int:
+    """How many of what is not among the four methods: several of what is trained."""
+    return PER_FIRST if name in VARIANTS else 1
+
+
 def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:
     """The published runs of variants, looks or rivals, by name and target."""
-    found = {name: facts(SECOND_STAGE, stages(OTHERS[name])) for name in names}
+    found = {name: facts(SECOND_STAGE, stages(OTHERS[name], _seeds(name))) for name in names}
     return {name: by_target for name, by_target in found.items() if by_target}
 
 
@@ -187,7 +193,8 @@ def published() -> dict[str, Scores]:
 
 def declared() -> dict[Experiment, list[Adaptation]]:
     """Every run of this study that is published."""
-    second = [p for changes in (*STAGES.values(), *OTHERS.values()) for p in flat(stages(changes))]
+    second = [p for changes in STAGES.values() for p in flat(stages(changes))]
+    second += [p for name, changes in OTHERS.items() for p in flat(stages(changes, _seeds(name)))]
     return {
         ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
         FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],

@@ -5,11 +5,12 @@ on domains that the network behind them did not learn from ("shift": the network
 errors are of the kind that the target has, or, to the letter of the paper, on the sources themselves ("sources").
 
 Whatever is chosen for a target is chosen on its sources, by `chosen_look` and `chosen_turn_rate` or by runs with
-`held`: there a source stands in for the target, and xi is trained on the other two.
+`held` (`chosen_eta`): there a source stands in for the target, and xi is trained on the other two.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,7 @@ RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
     name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")
 }
 LOOKS = [Look(*several) for several in itertools.product(("sources", "own"), ("sources", "own"), (0.0, 1.0, 2.0, 3.0))]
+ETAS = (0.1, 0.3, 1.0)
 TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
 XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": {}}
 
@@ -62,7 +64,9 @@ class SecondStage:
         "", description="whose statistics / whose mean / weight of ImageNet's features; empty: as the sources say"
     )
     K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(0.3, description="step size of the inner update, for means over a minibatch")
+    eta: Annotated[float, Field(ge=0)] = Field(
+        0.0, description="step size of the inner update, for means over a minibatch; 0: as the sources say"
+    )
     xi: Literal[tuple(XIS)] = Field("set", description="what xi sees")
     tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
     alpha: Annotated[float, Field(ge=0)] = Field(1.0, description="Dirichlet spread of classes in every second task")
@@ -81,7 +85,7 @@ SECOND_STAGE = Experiment(
         "dataset backbone target held network first_seed method start turn_rate look K eta xi tasks alpha images steps "
         "batch lr test_batch seed"
     ).split(),
-    tolerance={"options": None, "turn_rate": None, "*": 1.0},
+    tolerance={"options": None, "turn_rate": None, "eta": None, "*": 1.0},
 )
 
 
@@ -106,6 +110,9 @@ def _compute(p: SecondStage, bank: Bank) -> Numbers:
     seen = banks.view(bank, name, p.held or p.target, look)
     metrics: dict[str, Any] = {"look": str(look)}
     if p.method == "SIB":
+        if p.K and not p.eta:
+            p = dataclasses.replace(p, eta=chosen_eta(p, bank))
+            metrics["eta"] = p.eta
         method: Method = trained(p, bank, look)
     else:
         options = _tuned(bank, p.target, look, p.method)
@@ -132,7 +139,7 @@ def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str
 def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
     """The SIB of these settings."""
     dim = banks.lambda_of(bank, next(iter(bank.networks.values())), look)[0].shape[1]
-    model = SIB(len(bank.classes), dim, p.K, p.eta, reduction="mean", seed=p.seed, **XIS[p.xi]).to(pick_device())
+    model = SIB(len(bank.classes), dim, p.K, p.eta or 1.0, reduction="mean", seed=p.seed, **XIS[p.xi]).to(pick_device())
     model.prototype_weight.requires_grad_(False)  # dimensions of different networks have nothing in common
     if not p.K:
         return model
@@ -242,6 +249,18 @@ def look_score(bank: Bank, target: str, look: Look) -> float:
         seen = banks.view(bank, *pair, look)
         found.append(((seen.features @ seen.start.T).argmax(1) == seen.labels).double().mean().item())
     return sum(found) / len(found)
+
+
+def chosen_eta(p: SecondStage, bank: Bank) -> float:
+    """The step size at which three steps are best on the sources, each in the target's place: runs of their own."""
+    same = {"target": p.target, "steps": p.steps, "batch": p.batch, "images": p.images, "lr": p.lr}
+
+    def score(eta: float) -> float:
+        sources = [name for name in bank.domain_names if name != p.target]
+        runs = [second_stage(SecondStage(held=held, eta=eta, **same), bank) for held in sources]
+        return sum(run.metrics["accuracy"] for run in runs)
+
+    return max(ETAS, key=score)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from sibrepro.pacs.second_stage import (
     predict,
 )
 
-SHORT = {"target": "sketch", "steps": 4, "batch": 2, "images": 10}
+SHORT = {"target": "sketch", "steps": 4, "batch": 2, "images": 10, "eta": 0.1}
 
 
 def with_other_labels(made, domain: str):
@@ -39,6 +39,7 @@ def with_other_labels(made, domain: str):
         {"K": 0, "network": "source-only"},
         {"K": 0, "start": "turned"},
         {"K": 2},
+        {"K": 2, "eta": 0.0},
         {"K": 2, "start": "turned", "tasks": "sources"},
         {"K": 2, "xi": "paper"},
         *({"method": name} for name in RIVALS),
@@ -96,6 +97,16 @@ def test_a_rotation_step_of_length_zero_is_none():
 def test_rotations_need_a_network_that_learned_them():
     with pytest.raises(ValueError, match=r"eq. \(ssup\) needs turned images"):
         second_stage._compute(SecondStage(**SHORT, K=0, network="source-only", start="turned", turn_rate=1.0), bank())
+
+
+def test_the_step_size_is_the_best_on_sources_in_the_targets_place():
+    made = bank(noise=1.0)
+    record = second_stage.second_stage(SecondStage(**SHORT | {"eta": 0.0}), made)
+    sums = {}
+    for eta in second_stage.ETAS:
+        trials = [SecondStage(**SHORT | {"eta": eta, "held": held}) for held in NAMES[:3]]
+        sums[eta] = sum(second_stage._compute(p, made)[0]["accuracy"] for p in trials)
+    assert sums[record.metrics["eta"]] == max(sums.values())
 
 
 def test_the_rotation_rate_is_the_best_on_held_out_sources():
