@@ -26,6 +26,7 @@ OF_HEADS = {
     "unem": {1: 0.1, 5: 0.1},  # it learns 21 numbers
 }
 HEAD_STEPS = 1000
+LATER = ("unem",)  # the heads that Table 1 could not have
 LADDER = {"K": 5, "eta": 1e-2, "steps": 6000}
 
 

@@ -47,11 +47,11 @@ def comparison(found: Found) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def differences(found: Found) -> pd.DataFrame:
-    """The best SIB, one set of weights for both kinds of queries, minus each rival on the same tasks."""
+def differences(found: Found, sib: str = BEST) -> pd.DataFrame:
+    """A SIB, one set of weights for both kinds of queries, minus each rival on the same tasks."""
     rows = []
     for (method, tasks, shots), records in found.items():
-        best = found.get((BEST, "mixture", shots))
+        best = found.get((sib, "mixture", shots))
         for queries in QUERIES if best and method not in SIBS else ():
             gain = paired(right(records, queries), right(best, queries), _answers(records))
             names = {"method": title(method, tasks), "shots": shots, "queries": queries}
