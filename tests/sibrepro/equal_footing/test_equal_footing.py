@@ -1,6 +1,7 @@
 """Runs of notebook 07 on made-up features, and its tables and figures from made-up records."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -47,6 +48,24 @@ def test_a_method_that_learns_nothing_is_the_one_of_the_library():
     sampler = EpisodeSampler(bank(2).labels, 3, 1, 4, 1_000_002, alpha=2.0)
     expected = evaluate(BASELINES["nearest-centroid"](3), bank(2).features, sampler.sample(0, 10))
     assert contender(p).metrics["dirichlet2"] == pytest.approx(100 * expected.mean)
+
+
+@pytest.mark.parametrize("method", ["sib-set", "nearest-centroid"])
+def test_elsewhere_the_same_method_meets_tasks_of_other_shapes(method, monkeypatch):
+    monkeypatch.setattr(experiment, "SHAPES", ((2, 3), (4, 1)))
+    monkeypatch.setattr(experiment, "FEWER", 7)
+    plain, record = (contender(Contender(method=method, elsewhere=more, **SMALL)) for more in (False, True))
+    assert record.id != plain.id
+    assert np.array_equal(record.arrays["balanced"], plain.arrays["balanced"])
+    for (ways, queries), kind in itertools.product(experiment.SHAPES, ("balanced", "dirichlet2")):
+        name = f"{ways}way/{queries}each/{kind}"
+        assert record.arrays[name].shape == (7,)
+        assert record.metrics[name] == pytest.approx(100 * record.arrays[name].mean() / (ways * queries))
+    if method == "nearest-centroid":
+        same = BASELINES[method](4, **plain.metrics["options"]["balanced"])
+        drawn = EpisodeSampler(bank(2).labels, 4, 1, 1, 1_000_002)
+        expected = evaluate(same, bank(2).features, drawn.sample(0, 7))
+        assert record.metrics["4way/1each/balanced"] == pytest.approx(100 * expected.mean)
 
 
 def test_an_unknown_method_is_named_and_nothing_is_left():
