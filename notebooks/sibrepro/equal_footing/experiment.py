@@ -34,7 +34,12 @@ from sibrepro.few_shot.settings import ALPHA, Where
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 UNTRAINED = BASELINES | RECENT
-SIBS = {"sib": "SIB, the paper's ξ", "sib-equivariant": "SIB, equivariant ξ", "sib-set": "SIB, set-aware ξ"}
+SIBS = {
+    "sib": "SIB, the paper's ξ",
+    "sib-equivariant": "SIB, equivariant ξ",
+    "sib-set": "SIB, set-aware ξ",
+    "sib-em": "SIB, set-aware ξ from EM",
+}
 QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # in testing
 Tasks = Literal["balanced", "dirichlet2", "mixture"]
 # Numbers of ways and of queries of a class, other than those of the training: `elsewhere`, so many tasks of each kind.
@@ -100,6 +105,7 @@ def model_of(p: Contender, dim: int) -> nn.Module:
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
     kinds = {"sib-equivariant": {"equivariant": True}, "sib-set": {"set_aware": p.width}}
+    kinds["sib-em"] = kinds["sib-set"] | {"from_em": True}
     return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, **kinds.get(p.method, {}))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from sibcore.baselines import HEADS
-from sibrepro.equal_footing.experiment import QUERIES, SIBS, UNTRAINED
+from sibrepro.equal_footing.experiment import QUERIES, SHAPES, SIBS, UNTRAINED
 from sibrepro.equal_footing.plan import BEST, Key
 from sibrepro.facts import Record
 from sibrepro.facts.experiment import named
@@ -57,6 +58,24 @@ def differences(found: Found, sib: str = BEST) -> pd.DataFrame:
             names = {"method": title(method, tasks), "shots": shots, "queries": queries}
             rows.append(names | {"gain": gain.mean, "ci95": gain.ci95})
     return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
+
+
+def shapes(found: Found) -> pd.DataFrame:
+    """Accuracy on tasks of other shapes, and the best SIB's minus it, seeds together and on the same tasks."""
+    rows = []
+    for (method, tasks, shots), records in found.items():
+        best = found.get((BEST, "mixture", shots))
+        for (ways, queries), kind in itertools.product(SHAPES, QUERIES):
+            name, answers = f"{ways}way/{queries}each/{kind}", ways * queries
+            ours = over_seeds(right(records, name), answers)
+            gain = paired(right(records, name), right(best, name), answers) if best and method not in SIBS else None
+            rows.append(
+                {"method": title(method, tasks), "shots": shots, "ways": ways, "queries_each": queries, "queries": kind}
+                | {"ours": ours.mean, "ours_ci95": ours.ci95}
+                | {"gain": gain.mean if gain else np.nan, "ci95": gain.ci95 if gain else np.nan}
+                | {"runs": named(records)}
+            )
+    return pd.DataFrame(rows)
 
 
 def _answers(records: Sequence[Record]) -> int:

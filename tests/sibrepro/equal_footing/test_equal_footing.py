@@ -106,7 +106,8 @@ def test_pushes_of_information_and_transport_point_to_equal_shares():
 def test_the_models_of_a_ladder_differ_in_xi_alone():
     kinds = {method: model_of(Contender(method=method), 8) for method in experiment.SIBS}
     assert {m.steps for m in kinds.values()} == {5}
-    assert [type(m.xi).__name__ for m in kinds.values()] == ["Xi", "EquivariantXi", "SetXi"]
+    assert [getattr(m.xi, "from_em", False) for m in kinds.values()] == [False, False, False, True]
+    assert [type(m.xi).__name__ for m in kinds.values()] == ["Xi", "EquivariantXi", "SetXi", "SetXi"]
 
 
 def test_tables_and_figures_of_made_up_runs():
@@ -125,6 +126,28 @@ def test_tables_and_figures_of_made_up_runs():
         assert row.gain == pytest.approx(by["SIB, set-aware ξ", row.queries] - by[row.method, row.queries])
     assert len(figures.footing(table).axes) == 2
     figures.pushes({"ξ": runs["sib-set", "mixture", 1][0].arrays["xi"]})
+
+
+def test_the_table_of_other_shapes_is_of_the_records_answers(monkeypatch):
+    monkeypatch.setattr(experiment, "SHAPES", ((2, 3), (4, 1)))
+    monkeypatch.setattr(tables, "SHAPES", experiment.SHAPES)
+    found = {
+        (method, tasks, 1): [contender(Contender(method=method, elsewhere=True, **SMALL))]
+        for method, tasks in ((plan.BEST, "mixture"), ("soft-k-means", ""))
+    }
+    (best,), (rival,) = found.values()
+    table = tables.shapes(found)
+    assert len(table) == 2 * 2 * 2
+    for row in table[table["method"] == "Soft k-means"].itertuples():
+        name = f"{row.ways}way/{row.queries_each}each/{row.queries}"
+        assert row.ours == pytest.approx(rival.metrics[name])
+        assert row.gain == pytest.approx(best.metrics[name] - rival.metrics[name])
+
+
+def test_tasks_of_other_shapes_reach_from_two_to_twenty_ways_and_from_five_to_three_hundred_queries():
+    ways, queries = zip(*((ways, ways * each) for ways, each in experiment.SHAPES), strict=True)
+    assert (min(ways), max(ways), min(queries), max(queries)) == (2, 20, 5, 300)
+    assert all(p.elsewhere for several in plan.elsewhere().values() for p in several)
 
 
 def test_the_plan_has_every_method_once_for_each_number_of_shots():
