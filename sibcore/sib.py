@@ -78,7 +78,7 @@ class SIB(nn.Module):
         self.prototype_weight = nn.Parameter(torch.ones(dim))
         with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
             torch.manual_seed(seed)
-            of_sets = partial(SetXi, width=set_aware, from_em=from_em)
+            of_sets = partial(SetXi, width=set_aware, pull=from_em / eta)  # a first step whose length is not eta's
             make_xi = of_sets if set_aware else EquivariantXi if equivariant else partial(Xi, ways)
             self.xi = make_xi(normalise=options["normalise"]) if transductive else None
         self.any_way = not transductive or not isinstance(self.xi, Xi)  # its parameters do for any number of ways
