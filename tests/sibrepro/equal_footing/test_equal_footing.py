@@ -150,6 +150,13 @@ def test_tasks_of_other_shapes_reach_from_two_to_twenty_ways_and_from_five_to_th
     assert all(p.elsewhere for several in plan.elsewhere().values() for p in several)
 
 
+def test_the_confirmation_has_the_chosen_settings_on_other_images():
+    for key, several in plan.confirmation().items():
+        for ours, chosen in zip(several, plan.plan()[key], strict=True):
+            assert (ours.dataset, ours.features) == ("mini-imagenet", "images")
+            assert dataclasses.replace(ours, dataset=chosen.dataset, features=chosen.features) == chosen
+
+
 def test_the_plan_has_every_method_once_for_each_number_of_shots():
     planned = plan.plan()
     assert {key[0] for key in planned} == experiment.SIBS.keys() | experiment.HEADS.keys() | experiment.UNTRAINED.keys()
