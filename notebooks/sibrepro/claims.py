@@ -18,7 +18,6 @@ from sibcore.baselines import HEADS
 from sibrepro import paper, tables
 from sibrepro.equal_footing import plan as equal_footing
 from sibrepro.equal_footing import tables as footing_tables
-from sibrepro.equal_footing.experiment import QUERIES
 from sibrepro.facts import Record
 from sibrepro.few_shot import plan as few_shot
 from sibrepro.few_shot import tables as few_shot_tables
@@ -36,6 +35,7 @@ AGREES, REMARK, HIGHER, LOWER, DIFFERS, OPEN = "agrees", "partly", "higher", "lo
 KINDS = (AGREES, REMARK, HIGHER, LOWER, DIFFERS, OPEN)
 OF_NUMBERS = {tables.INSIDE: AGREES, tables.ABOVE: HIGHER, tables.BELOW: LOWER, tables.NOT_MEASURED: OPEN}
 PACS_NETWORK = "resnet18"
+NAMES = {"balanced": "balanced", "dirichlet2": "Dirichlet(2)"}  # of kinds of queries
 OURS = "dataset == 'cifar-fs' and backbone == 'conv4-64' and method == 'SIB'"  # what Table 1 has of what is measured
 
 
@@ -246,12 +246,12 @@ def footing() -> list[Claim]:
     found, shown = equal_footing.published(), []
     for sib, shots in itertools.product(("sib", equal_footing.BEST), equal_footing.SHOTS):
         gaps = footing_tables.differences(found, sib).query("shots == @shots")
-        for queries in ("balanced",) if sib == "sib" else QUERIES:
+        for queries in ("balanced",) if sib == "sib" else NAMES:
             if sib == "sib":
                 claim = Claim("07", f"SIB outperforms previous methods, {shots}‑shot", "section 5.1", "“significantly”")
                 part = gaps[gaps["method"].isin(printed)]
             else:
-                text = f"no method of today is ahead of the best SIB, {shots}‑shot, {queries} queries"
+                text = f"no method of today is ahead of the best SIB, {shots}‑shot, {NAMES[queries]} queries"
                 claim, part = Claim("07", text, "not in the paper", "–"), gaps
             part = part[part["queries"] == queries]
             if len(part):

@@ -69,13 +69,10 @@ def shapes(found: Found) -> pd.DataFrame:
             name, answers = f"{ways}way/{queries}each/{kind}", ways * queries
             ours = over_seeds(right(records, name), answers)
             gain = paired(right(records, name), right(best, name), answers) if best and method not in SIBS else None
-            rows.append(
-                {"method": title(method, tasks), "shots": shots, "ways": ways, "queries_each": queries, "queries": kind}
-                | {"ours": ours.mean, "ours_ci95": ours.ci95}
-                | {"gain": gain.mean if gain else np.nan, "ci95": gain.ci95 if gain else np.nan}
-                | {"runs": named(records)}
-            )
-    return pd.DataFrame(rows)
+            row = [title(method, tasks), shots, ways, queries, kind, ours.mean, ours.ci95]
+            rows.append([*row, *((gain.mean, gain.ci95) if gain else (np.nan, np.nan)), named(records)])
+    columns = "method shots ways queries_each queries ours ours_ci95 gain ci95 runs".split()
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _answers(records: Sequence[Record]) -> int:
