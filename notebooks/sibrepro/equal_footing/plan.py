@@ -31,7 +31,7 @@ OF_HEADS = {
 HEAD_STEPS = 1000
 LATER = ("unem",)  # the heads that Table 1 could not have
 LADDER = {"K": 5, "eta": 1e-2, "steps": 6000}
-FROM_EM = {"K": 10, "eta": 1.0, "steps": 4000}  # -p is of size 1, as xi's answers need not be
+FROM_EM = {"K": 5, "eta": 0.1, "steps": 2500}
 NEVER_LOOKED_AT = {"dataset": "mini-imagenet", "backbone": "conv4-64", "features": "images"}  # for any choice
 ELSEWHERE = ("nearest-centroid", "soft-k-means", "pt-map", "tim", "paddle", "alpha-tim")  # beside the best SIB
 
