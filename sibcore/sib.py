@@ -40,7 +40,7 @@ class SIB(nn.Module):
     Permuting a task's queries permutes its logits. Permuting its classes does too at K = 0 or without transduction;
     for K >= 1 it does not, because an MLP over k logits treats its inputs differently. With `equivariant=True` xi is
     one that does not (`EquivariantXi`), and the parameters of one SIB then fit another of any number of ways. So is it
-    with `set_aware`, the width of a xi that sees all queries of a task together (`SetXi`), which may begin as EM does.
+    with `set_aware`, the width of a xi that sees all queries of a task together (`SetXi`).
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class SIB(nn.Module):
         transductive: bool = True,
         equivariant: bool = False,
         set_aware: int = 0,
-        from_em: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -68,7 +67,6 @@ class SIB(nn.Module):
         options = FIDELITY[fidelity] | {name: value for name, value in given.items() if value is not None}
         self.setup = {"ways": ways, "dim": dim, "steps": steps, "eta": eta, "seed": seed}
         self.setup |= {"transductive": transductive, "equivariant": equivariant, "set_aware": set_aware, **options}
-        self.setup |= {"from_em": True} if from_em else {}  # a later option: older checkpoints do not know it
         _check_setup(self.setup)
         self.ways, self.dim, self.steps, self.eta, self.transductive = ways, dim, steps, eta, transductive
         self.reduction, self.kl_weight, self.sigma = options["reduction"], options["kl_weight"], options["sigma"]
@@ -78,8 +76,9 @@ class SIB(nn.Module):
         self.prototype_weight = nn.Parameter(torch.ones(dim))
         with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
             torch.manual_seed(seed)
-            of_sets = partial(SetXi, width=set_aware, pull=from_em / eta)  # a first step whose length is not eta's
-            make_xi = of_sets if set_aware else EquivariantXi if equivariant else partial(Xi, ways)
+            make_xi = (
+                partial(SetXi, width=set_aware) if set_aware else EquivariantXi if equivariant else partial(Xi, ways)
+            )
             self.xi = make_xi(normalise=options["normalise"]) if transductive else None
         self.any_way = not transductive or not isinstance(self.xi, Xi)  # its parameters do for any number of ways
         if self.kl_weight:
@@ -246,7 +245,5 @@ def _check_setup(setup: dict[str, Any]) -> None:
         raise ValueError(f"reduction = {setup['reduction']!r}: expected 'sum' or 'mean'")
     if setup["normalise"] not in get_args(Norm):
         raise ValueError(f"normalise = {setup['normalise']!r}: expected one of {', '.join(map(repr, get_args(Norm)))}")
-    if setup.get("from_em") and not setup["set_aware"]:
-        raise ValueError("only a set-aware xi can begin as EM does: give set_aware, its width")
     if setup["kl_weight"] and not setup["sigma"]:
         raise ValueError("KL(q || p_psi) is infinite for a Dirac q: give sigma > 0, or kl_weight = 0")

@@ -128,24 +128,9 @@ class SetXi(EquivariantXi):
 
     Of query i and class j it sees the centred logit, the probability, j's share of all queries' probabilities, and
     how sure i is; the numbers are scaled to be of like size whatever k is.
-
-    With a `pull` its layers learn what to add to a step of expectation maximisation, and start with nothing:
-    xi = layers - pull softmax(sharpness y^) draws theta_j towards each query by its probability, as soft k-means does.
     """
 
     averaged = (2, 3)  # the classes, and the queries
-
-    def __init__(self, normalise: Norm = "task", width: int = 16, pull: float = 0.0) -> None:
-        super().__init__(normalise, width)
-        self.from_em = pull > 0
-        if self.from_em:
-            self.pull, self.sharpness = nn.Parameter(torch.tensor(pull)), nn.Parameter(torch.tensor(1.5))
-            for parameter in self.layers[-1].parameters():
-                nn.init.zeros_(parameter)
-
-    def forward(self, logits: Tensor) -> Tensor:
-        found = super().forward(logits)
-        return found - self.pull * (self.sharpness * logits).softmax(-1) if self.from_em else found
 
     def seen(self, logits: Tensor) -> Tensor:
         ways, p = logits.shape[1], logits.softmax(1)

@@ -38,7 +38,7 @@ SIBS = {
     "sib": "SIB, the paper's ξ",
     "sib-equivariant": "SIB, equivariant ξ",
     "sib-set": "SIB, set-aware ξ",
-    "sib-em": "SIB, set-aware ξ from EM",
+    "sib-set-10": "SIB, set-aware ξ, K = 10",
 }
 QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # in testing
 Tasks = Literal["balanced", "dirichlet2", "mixture"]
@@ -104,8 +104,8 @@ def model_of(p: Contender, dim: int) -> nn.Module:
     """A method that learns, before its training."""
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
-    kinds = {"sib-equivariant": {"equivariant": True}, "sib-set": {"set_aware": p.width}}
-    kinds["sib-em"] = kinds["sib-set"] | {"from_em": True}
+    set_aware = {"set_aware": p.width}
+    kinds = {"sib-equivariant": {"equivariant": True}, "sib-set": set_aware, "sib-set-10": set_aware}
     return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, **kinds.get(p.method, {}))
 
 

@@ -7,7 +7,7 @@ only inner products matter: training sees features in fewer dimensions that keep
 There are three. `SPECIAL` is for that network: it spoils easy tasks of features with other cosines (test "clusters").
 `GENERAL` gains less, and is for features of any kind: its xi sees each logit less the query's mean, as a softmax would
 (the first layer's weights are tied), and a part of the steps has the features seen otherwise, or random clusters.
-`SET_AWARE` is trained as that one is, with a set-aware xi that begins as EM does; it is not in the zoo.
+`SET_AWARE` is trained as that one is, with a set-aware xi; it is not in the zoo.
 
 Settings were chosen on validation classes of CIFAR-FS and on paintings of PACS; it is tested on CIFAR-FS's test
 classes and on PACS's photos, with K = 0 beside it on the same tasks. ImageNet has pictures of most of these things,
@@ -79,7 +79,7 @@ class AnyWay:
     lr: Positive = Field(5e-3, description="first learning rate of Adam, which falls to 0 as a cosine")
     episodes: Count = Field(300, description="tasks of each test")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
-    width: NonNegative = Field(0, description="of a set-aware xi that begins as EM does; 0: an equivariant xi")
+    width: NonNegative = Field(0, description="of a set-aware xi; 0: an equivariant xi")
 
 
 ANY_WAY = Experiment(
@@ -144,7 +144,7 @@ def any_way(p: AnyWay) -> Record:
 def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]:
     """The SIB, and its loss over the training."""
     banks = views(p, unit(features), labels)
-    kind = {"set_aware": p.width, "from_em": True} if p.width else {"equivariant": True}
+    kind = {"set_aware": p.width} if p.width else {"equivariant": True}
     model, tied = SIB(NOMINAL, p.dim, p.K, p.eta, reduction="mean", seed=p.seed, **kind), p.plain < 1 and not p.width
     del model.prototype_weight  # of ones, for features of any size
     model.prototype_weight = torch.ones(())
