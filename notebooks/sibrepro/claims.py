@@ -259,9 +259,8 @@ def footing() -> list[Claim]:
                 score = Score(nearest["gain"], nearest["ci95"])
                 good = score.mean > score.ci95 if sib else score.mean + score.ci95 >= 0
                 ours = f"{_points(score)} over {nearest['method']}, the nearest of {len(part)} on the same features"
-                claim = claim.measured(
-                    ours, AGREES if good else DIFFERS, found[sib or footing_tables.best(found, shots), "mixture", shots]
-                )
+                records = found[sib or footing_tables.best(found, shots), "mixture", shots]
+                claim = claim.measured(ours, AGREES if good else DIFFERS, records)
             shown.append(claim)
     return shown
 

@@ -60,7 +60,7 @@ def differences(found: Found, sib: str = "") -> pd.DataFrame:
     for (method, tasks, shots), records in found.items():
         ours = found.get((sib or best(found, shots), "mixture", shots))
         for queries in QUERIES if ours and method not in SIBS else ():
-            gain = paired(right(records, queries), right(ours, queries), _answers(records))
+            gain = _minus(ours, records, queries, _answers(records))
             names = {"method": title(method, tasks), "shots": shots, "queries": queries}
             rows.append(names | {"gain": gain.mean, "ci95": gain.ci95})
     return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
@@ -74,11 +74,18 @@ def shapes(found: Found) -> pd.DataFrame:
         for (ways, queries), kind in itertools.product(SHAPES, QUERIES):
             name, answers = f"{ways}way/{queries}each/{kind}", ways * queries
             ours = over_seeds(right(records, name), answers)
-            gain = paired(right(records, name), right(sib, name), answers) if sib and method not in SIBS else None
+            gain = _minus(sib, records, name, answers) if sib and method not in SIBS else None
             row = [title(method, tasks), shots, ways, queries, kind, ours.mean, ours.ci95]
             rows.append([*row, *((gain.mean, gain.ci95) if gain else (np.nan, np.nan)), named(records)])
     columns = "method shots ways queries_each queries ours ours_ci95 gain ci95 runs".split()
     return pd.DataFrame(rows, columns=columns)
+
+
+def _minus(ours: Sequence[Record], theirs: Sequence[Record], name: str, answers: int) -> Score:
+    """Paired; of two that both have seeds, as many as both have."""
+    seeds = min(len(ours), len(theirs))
+    first, second = (right(records[:seeds] if seeds > 1 else records, name) for records in (theirs, ours))
+    return paired(first, second, answers)
 
 
 def _answers(records: Sequence[Record]) -> int:

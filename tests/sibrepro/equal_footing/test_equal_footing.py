@@ -159,6 +159,16 @@ def test_the_confirmation_has_the_chosen_settings_on_other_images():
             assert dataclasses.replace(ours, dataset=chosen.dataset, features=chosen.features) == chosen
 
 
+def test_seeds_that_only_one_of_two_methods_has_are_left_out():
+    runs = {
+        method: [contender(Contender(method=method, seed=seed, **SMALL)) for seed in range(3)]
+        for method in ("sib", "maml")
+    }
+    gap = tables.differences({("sib", "mixture", 1): runs["sib"], ("maml", "mixture", 1): runs["maml"][:2]})
+    ours, theirs = (np.mean([r.metrics["balanced"] for r in runs[method][:2]]) for method in ("sib", "maml"))
+    assert gap.set_index("queries")["gain"]["balanced"] == pytest.approx(ours - theirs)
+
+
 def test_the_plan_has_every_method_once_for_each_number_of_shots():
     planned = plan.plan()
     assert {key[0] for key in planned} == experiment.SIBS.keys() | experiment.HEADS.keys() | experiment.UNTRAINED.keys()
