@@ -88,13 +88,13 @@ class EquivariantXi(nn.Module):
     stand where `Xi` has them.
     """
 
-    averaged = (1,)  # dimensions of [h, k, B, n] over which a layer sees means: the classes
+    averaged = (2,)  # dimensions of [h, B, k, n] over which a layer sees means: the classes
 
     def __init__(self, normalise: Norm = "task", width: int = 16) -> None:
         super().__init__()
         if normalise == "running":
             raise ValueError("an equivariant xi normalises by 'task' or not at all ('none')")
-        sizes = [self.seen(torch.zeros(2, 1, 1)).shape[0], width, width, 1]
+        sizes = [len(self.seen(torch.zeros(1, 2, 1))), width, width, 1]
         seen = 1 + len(self.averaged)
         self.layers = nn.ModuleList(nn.Linear(seen * a, b) for a, b in pairwise(sizes))
         self.normalise = normalise
@@ -105,22 +105,21 @@ class EquivariantXi(nn.Module):
 
     def forward(self, logits: Tensor) -> Tensor:
         """[B, n, k] -> [B, n, k], of logits."""
-        x = self.seen(logits.permute(2, 0, 1))
+        x = self.seen(logits.mT)
         for layer in self.layers:
             if layer is not self.layers[0]:
                 x = F.relu(x)
                 if self.normalise == "task":
-                    rows = x.transpose(1, 2).flatten(2)
-                    x = standardise(rows).view_as(x.transpose(1, 2)).transpose(1, 2)
+                    x = standardise(x.flatten(2)).view_as(x)
             own, *shared = layer.weight.chunk(1 + len(self.averaged), dim=1)
             y = _mixed(own, x) + layer.bias[:, None, None, None]
             for weight, dim in zip(shared, self.averaged, strict=True):
                 y = y + _mixed(weight, x.mean(dim, keepdim=True))
             x = y
-        return x.squeeze(0).permute(1, 2, 0)
+        return x.squeeze(0).mT
 
     def seen(self, logits: Tensor) -> Tensor:
-        """logits [k, B, n] -> what is known of each query and class, [h, k, B, n]."""
+        """logits [B, k, n] -> what is known of each query and class, [h, B, k, n]."""
         return logits.unsqueeze(0)
 
 
@@ -131,13 +130,13 @@ class SetXi(EquivariantXi):
     how sure i is; the numbers are scaled to be of like size whatever k is.
     """
 
-    averaged = (1, 3)  # the classes, and the queries
+    averaged = (2, 3)  # the classes, and the queries
 
     def seen(self, logits: Tensor) -> Tensor:
-        ways, p = len(logits), logits.softmax(0)
+        ways, p = logits.shape[1], logits.softmax(1)
         share = ways * p.mean(-1, keepdim=True).expand_as(p)
-        sure = p.amax(0).expand_as(p)
-        return torch.stack([(logits - logits.mean(0)) / 10, p, share, sure])
+        sure = p.amax(1, keepdim=True).expand_as(p)
+        return torch.stack([(logits - logits.mean(1, keepdim=True)) / 10, p, share, sure])
 
 
 def _mixed(weight: Tensor, x: Tensor) -> Tensor:

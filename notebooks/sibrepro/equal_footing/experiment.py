@@ -8,6 +8,7 @@ validation classes, separately for balanced and for unbalanced queries.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sibcore import train
+from sibcore.apply.transduce import resized
 from sibcore.baselines import BASELINES, HEADS, RECENT, tune
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
@@ -32,9 +34,16 @@ from sibrepro.few_shot.settings import ALPHA, Where
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 UNTRAINED = BASELINES | RECENT
-SIBS = {"sib": "SIB, the paper's ξ", "sib-equivariant": "SIB, equivariant ξ", "sib-set": "SIB, set-aware ξ"}
+SIBS = {
+    "sib": "SIB, the paper's ξ",
+    "sib-equivariant": "SIB, equivariant ξ",
+    "sib-set": "SIB, set-aware ξ",
+    "sib-set-10": "SIB, set-aware ξ, K = 10",
+}
 QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # in testing
 Tasks = Literal["balanced", "dirichlet2", "mixture"]
+# Numbers of ways and of queries of a class, other than those of the training: `elsewhere`, so many tasks of each kind.
+SHAPES, FEWER = ((5, 1), (5, 5), (5, 50), (2, 15), (10, 15), (20, 15)), 300
 SHARES, PROBABILITIES = np.linspace(0.05, 0.6, 12), np.linspace(0.05, 0.95, 19)  # where `response` looks
 
 
@@ -59,6 +68,7 @@ class Contender:
     val_episodes: Count = Field(1000, description="tasks of validation classes")
     test_episodes: Count = Field(5000, description="tasks of test classes, of each kind")
     seed: NonNegative = Field(0, description="of the first parameters and of the training tasks")
+    elsewhere: bool = Field(False, description="tested with other numbers of ways and queries, too")
 
 
 CONTENDER = Experiment(
@@ -78,6 +88,7 @@ def contender(p: Contender, **images: Any) -> Record:
     metrics: accuracies in percent, "balanced" and "dirichlet2", each with "..._ci95", "tasks_per_second" in testing;
     of trained methods "validation", "parameters" and "steps_per_second", of others their chosen "options"
     arrays: queries answered rightly in each task, "balanced" and "dirichlet2"; "xi" of a set-aware xi, by `response`
+    elsewhere: both also by shape, such as "20way/15each/balanced"
     """
     if p.method not in SIBS.keys() | HEADS.keys() | UNTRAINED.keys():
         raise ValueError(f"there is no method {p.method!r}: expected one of {', '.join((*SIBS, *HEADS, *UNTRAINED))}")
@@ -93,7 +104,8 @@ def model_of(p: Contender, dim: int) -> nn.Module:
     """A method that learns, before its training."""
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
-    kinds = {"sib-equivariant": {"equivariant": True}, "sib-set": {"set_aware": p.width}}
+    set_aware = {"set_aware": p.width}
+    kinds = {"sib-equivariant": {"equivariant": True}, "sib-set": set_aware, "sib-set-10": set_aware}
     return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, **kinds.get(p.method, {}))
 
 
@@ -124,13 +136,31 @@ def _tuned(p: Contender, banks: Banks, folder: Path) -> Numbers:
 
 
 def _tested(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
-    scores: dict[str, Evaluation] = {}
     began = time.perf_counter()
+    metrics, arrays = _scores(p, banks, models)
+    metrics["tasks_per_second"] = len(QUERIES) * p.test_episodes / (time.perf_counter() - began)
+    for ways, queries in SHAPES if p.elsewhere else ():
+        shape = dataclasses.replace(p, ways=ways, queries=queries, test_episodes=FEWER)
+        others = {kind: _of_ways(model, p, ways) for kind, model in models.items()}
+        for known, more in zip((metrics, arrays), _scores(shape, banks, others), strict=True):
+            known |= {f"{ways}way/{queries}each/{name}": value for name, value in more.items()}
+    return metrics, arrays
+
+
+def _scores(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
+    """Each kind of test tasks, answered by its model."""
+    scores: dict[str, Evaluation] = {}
     for kind, alpha in QUERIES.items():
         fixed = tasks(p, banks["test"], "test", alpha).to(pick_device())
         scores[kind] = evaluate(models[kind], banks["test"].features, fixed)
-    metrics, arrays = numbers(scores, p.ways * p.queries)
-    return metrics | {"tasks_per_second": len(QUERIES) * p.test_episodes / (time.perf_counter() - began)}, arrays
+    return numbers(scores, p.ways * p.queries)
+
+
+def _of_ways(model: nn.Module, p: Contender, ways: int) -> nn.Module:
+    """The same SIB, or method that learns nothing, for another number of ways."""
+    if isinstance(model, SIB):
+        return resized(model, {"ways": p.ways, "queries": p.queries}, ways, model.dim)
+    return type(model)(ways, **model.options)
 
 
 def _sampler(p: Contender, bank: Features, seed: int) -> EpisodeSampler:

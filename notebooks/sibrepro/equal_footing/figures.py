@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,11 +10,13 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from sibrepro.equal_footing.experiment import PROBABILITIES, SHARES
 from sibrepro.plots import BLUE, GREY, ORANGE
 
 KINDS = {"SIB": (BLUE, "o"), "transductive": (ORANGE, "s"), "inductive": (GREY, "^")}
+COMPASS = [(1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1)]  # where a name may stand, best first
 
 
 def footing(table: pd.DataFrame) -> Figure:
@@ -35,11 +38,12 @@ def footing(table: pd.DataFrame) -> Figure:
         line[1].set(xlim=(speed.min() / 1.5, 4 * speed.max()), ylim=(both.min() - 0.5, both.max() + 0.8))
         for axis, x, y in ((line[0], wide["balanced"], wide["dirichlet2"]), (line[1], speed, both)):
             _points(axis, x, y, kinds)
-            shown.append((axis, x[kinds != "inductive"], y[kinds != "inductive"]))  # those lie too close together
+            named = kinds != "inductive"  # those lie too close together
+            shown.append((axis, x[named], y[named], np.column_stack([x, y])))
     axes[0, 0].legend(fontsize=9)
     figure.draw_without_rendering()  # only then it is known where the points lie
-    for axis, x, y in shown:
-        _labels(axis, x, y)
+    for several in shown:
+        _labels(*several)
     return figure
 
 
@@ -48,18 +52,25 @@ def _points(axis: Axes, x: pd.Series, y: pd.Series, kinds: np.ndarray) -> None:
         axis.scatter(x[kinds == kind], y[kinds == kind], color=colour, marker=marker, label=kind, s=36)
 
 
-def _labels(axis: Axes, x: pd.Series, y: pd.Series) -> None:
-    """Beside each point its name, moved up until it covers no other."""
-    taken: list[tuple[float, float, float]] = []  # left, right and height, in points
-    for name in y.sort_values().index:
-        left, base = axis.transData.transform((x[name], y[name])) * 72 / axis.figure.dpi + (5, -2)
-        right, height = left + 4.4 * len(name), base
-        while any(a < right and left < b and abs(h - height) < 8 for a, b, h in taken):
-            height += 1
-        taken.append((left, right, height))
-        beside = {"xytext": (5, height - base - 2), "textcoords": "offset points"}
+def _labels(axis: Axes, x: pd.Series, y: pd.Series, points: np.ndarray) -> None:
+    """Near each point its name, at the nearest place where it covers no point and no other name; a line leads there."""
+    scale = 72 / axis.figure.dpi  # to printer's points
+    taken = [Bbox.from_bounds(*(point - 4), 8, 8) for point in scale * axis.transData.transform(points)]
+    frame = Bbox(scale * axis.transAxes.transform([(0, 0), (1, 1)]))
+    for name in y.sort_values(ascending=False).index:
+        line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+        beside = {"xytext": (0, 0), "textcoords": "offset points", "arrowprops": line}
         text = axis.annotate(name, (x[name], y[name]), fontsize=7.5, color="#333333", **beside)
         text.set_in_layout(False)
+        point, size = scale * axis.transData.transform((x[name], y[name])), scale * text.get_window_extent().size + 3
+        for reach, (right, up) in itertools.product(range(0, 200, 3), COMPASS):
+            middle = np.array([right * (6 + reach + size[0] / 2), up * (5 + reach + size[1] / 2)])
+            box = Bbox.from_bounds(*(point + middle - size / 2), *size)
+            if frame.x0 < box.x0 and frame.y0 < box.y0 < frame.y1 and not any(map(box.overlaps, taken)):
+                break
+        taken.append(box)
+        text.set_position(middle - size / 2)
+        text.arrow_patch.set_visible(reach > 0)
 
 
 def pushes(maps: Mapping[str, np.ndarray]) -> Figure:

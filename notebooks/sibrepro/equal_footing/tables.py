@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from sibcore.baselines import HEADS
-from sibrepro.equal_footing.experiment import QUERIES, SIBS, UNTRAINED
-from sibrepro.equal_footing.plan import BEST, Key
+from sibrepro.equal_footing.experiment import QUERIES, SHAPES, SIBS, UNTRAINED
+from sibrepro.equal_footing.plan import Key
 from sibrepro.facts import Record
 from sibrepro.facts.experiment import named
 from sibrepro.statistics import Score, over_seeds, paired, right
@@ -47,16 +48,44 @@ def comparison(found: Found) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def differences(found: Found) -> pd.DataFrame:
-    """The best SIB, one set of weights for both kinds of queries, minus each rival on the same tasks."""
+def best(found: Found, shots: int) -> str:
+    """Of the SIBs that were trained on both kinds of tasks, the one that did best on validation classes."""
+    several = {m: records for (m, tasks, s), records in found.items() if (tasks, s) == ("mixture", shots) and m in SIBS}
+    return max(several, default="", key=lambda m: np.mean([record.metrics["validation"] for record in several[m]]))
+
+
+def differences(found: Found, sib: str = "") -> pd.DataFrame:
+    """A SIB, one set of weights for both kinds of queries, by default the best, minus each rival on the same tasks."""
     rows = []
     for (method, tasks, shots), records in found.items():
-        best = found.get((BEST, "mixture", shots))
-        for queries in QUERIES if best and method not in SIBS else ():
-            gain = paired(right(records, queries), right(best, queries), _answers(records))
+        ours = found.get((sib or best(found, shots), "mixture", shots))
+        for queries in QUERIES if ours and method not in SIBS else ():
+            gain = _minus(ours, records, queries, _answers(records))
             names = {"method": title(method, tasks), "shots": shots, "queries": queries}
             rows.append(names | {"gain": gain.mean, "ci95": gain.ci95})
     return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
+
+
+def shapes(found: Found) -> pd.DataFrame:
+    """Accuracy on tasks of other shapes, and the best SIB's minus it, seeds together and on the same tasks."""
+    rows = []
+    for (method, tasks, shots), records in found.items():
+        sib = found.get((best(found, shots), "mixture", shots))
+        for (ways, queries), kind in itertools.product(SHAPES, QUERIES):
+            name, answers = f"{ways}way/{queries}each/{kind}", ways * queries
+            ours = over_seeds(right(records, name), answers)
+            gain = _minus(sib, records, name, answers) if sib and method not in SIBS else None
+            row = [title(method, tasks), shots, ways, queries, kind, ours.mean, ours.ci95]
+            rows.append([*row, *((gain.mean, gain.ci95) if gain else (np.nan, np.nan)), named(records)])
+    columns = "method shots ways queries_each queries ours ours_ci95 gain ci95 runs".split()
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _minus(ours: Sequence[Record], theirs: Sequence[Record], name: str, answers: int) -> Score:
+    """Paired; of two that both have seeds, as many as both have."""
+    seeds = min(len(ours), len(theirs))
+    first, second = (right(records[:seeds] if seeds > 1 else records, name) for records in (theirs, ours))
+    return paired(first, second, answers)
 
 
 def _answers(records: Sequence[Record]) -> int:

@@ -27,7 +27,7 @@ from sibrepro.run.notebook import refresh
 from sibrepro.spinning_lines import plan as spinning_lines
 from sibrepro.synthetic_gradients import plan as synthetic_gradients
 from sibrepro.theory.study import THEORY, ElboParams
-from sibrepro.zoo.any_way import ANY_WAY, GENERAL, SPECIAL
+from sibrepro.zoo.any_way import ANY_WAY, GENERAL, SET_AWARE, SPECIAL
 
 
 def main(options: argparse.Namespace) -> int:
@@ -69,7 +69,7 @@ def planned() -> dict[Experiment, list[Any]]:
     """All runs that are, or are to be, published: what the studies declare, and the quick profile of each notebook."""
     studies = (few_shot, synthetic_gradients, pacs, query_size, equal_footing, spinning_lines)
     found: dict[Experiment, list[Any]] = {}
-    others = {THEORY: [ElboParams()], ANY_WAY: [SPECIAL, GENERAL]}
+    others = {THEORY: [ElboParams()], ANY_WAY: [SPECIAL, GENERAL, SET_AWARE]}
     for part in (*(study.declared() for study in studies), others, quick()):
         for experiment, settings in part.items():
             found.setdefault(experiment, []).extend(settings)

@@ -1,6 +1,7 @@
 """Runs of notebook 07 on made-up features, and its tables and figures from made-up records."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -49,6 +50,24 @@ def test_a_method_that_learns_nothing_is_the_one_of_the_library():
     assert contender(p).metrics["dirichlet2"] == pytest.approx(100 * expected.mean)
 
 
+@pytest.mark.parametrize("method", ["sib-set", "nearest-centroid"])
+def test_elsewhere_the_same_method_meets_tasks_of_other_shapes(method, monkeypatch):
+    monkeypatch.setattr(experiment, "SHAPES", ((2, 3), (4, 1)))
+    monkeypatch.setattr(experiment, "FEWER", 7)
+    plain, record = (contender(Contender(method=method, elsewhere=more, **SMALL)) for more in (False, True))
+    assert record.id != plain.id
+    assert np.array_equal(record.arrays["balanced"], plain.arrays["balanced"])
+    for (ways, queries), kind in itertools.product(experiment.SHAPES, ("balanced", "dirichlet2")):
+        name = f"{ways}way/{queries}each/{kind}"
+        assert record.arrays[name].shape == (7,)
+        assert record.metrics[name] == pytest.approx(100 * record.arrays[name].mean() / (ways * queries))
+    if method == "nearest-centroid":
+        same = BASELINES[method](4, **plain.metrics["options"]["balanced"])
+        drawn = EpisodeSampler(bank(2).labels, 4, 1, 1, 1_000_002)
+        expected = evaluate(same, bank(2).features, drawn.sample(0, 7))
+        assert record.metrics["4way/1each/balanced"] == pytest.approx(100 * expected.mean)
+
+
 def test_an_unknown_method_is_named_and_nothing_is_left():
     with pytest.raises(ValueError, match="no method 'sibb': expected one of sib, sib-equivariant"):
         contender(Contender(method="sibb"))
@@ -87,7 +106,7 @@ def test_pushes_of_information_and_transport_point_to_equal_shares():
 def test_the_models_of_a_ladder_differ_in_xi_alone():
     kinds = {method: model_of(Contender(method=method), 8) for method in experiment.SIBS}
     assert {m.steps for m in kinds.values()} == {5}
-    assert [type(m.xi).__name__ for m in kinds.values()] == ["Xi", "EquivariantXi", "SetXi"]
+    assert [type(m.xi).__name__ for m in kinds.values()] == ["Xi", "EquivariantXi", "SetXi", "SetXi"]
 
 
 def test_tables_and_figures_of_made_up_runs():
@@ -99,13 +118,55 @@ def test_tables_and_figures_of_made_up_runs():
         tasks = "" if p.method in BASELINES else "mixture"
         runs.setdefault((p.method, tasks, 1), []).append(contender(small))
     assert [len(records) for records in runs.values()] == [2, 2, 1, 1]
-    table, gaps = tables.comparison(runs), tables.differences(runs)
+    table = tables.comparison(runs)
     assert list(table["kind"]) == ["sib"] * 4 + ["rival"] * 4
     by = table.set_index(["method", "queries"])["ours"]
-    for row in gaps.itertuples():
+    chosen = max(("sib-set", "sib"), key=lambda m: sum(r.metrics["validation"] for r in runs[m, "mixture", 1]))
+    assert tables.best(runs, 1) == chosen
+    assert tables.best(runs, 5) == ""
+    for row in tables.differences(runs, "sib-set").itertuples():
         assert row.gain == pytest.approx(by["SIB, set-aware ξ", row.queries] - by[row.method, row.queries])
     assert len(figures.footing(table).axes) == 2
     figures.pushes({"ξ": runs["sib-set", "mixture", 1][0].arrays["xi"]})
+
+
+def test_the_table_of_other_shapes_is_of_the_records_answers(monkeypatch):
+    monkeypatch.setattr(experiment, "SHAPES", ((2, 3), (4, 1)))
+    monkeypatch.setattr(tables, "SHAPES", experiment.SHAPES)
+    found = {
+        (method, tasks, 1): [contender(Contender(method=method, elsewhere=True, **SMALL))]
+        for method, tasks in (("sib-set", "mixture"), ("soft-k-means", ""))
+    }
+    (best,), (rival,) = found.values()
+    table = tables.shapes(found)
+    assert len(table) == 2 * 2 * 2
+    for row in table[table["method"] == "Soft k-means"].itertuples():
+        name = f"{row.ways}way/{row.queries_each}each/{row.queries}"
+        assert row.ours == pytest.approx(rival.metrics[name])
+        assert row.gain == pytest.approx(best.metrics[name] - rival.metrics[name])
+
+
+def test_tasks_of_other_shapes_reach_from_two_to_twenty_ways_and_from_five_to_three_hundred_queries():
+    ways, queries = zip(*((ways, ways * each) for ways, each in experiment.SHAPES), strict=True)
+    assert (min(ways), max(ways), min(queries), max(queries)) == (2, 20, 5, 300)
+    assert all(p.elsewhere for several in plan.elsewhere().values() for p in several)
+
+
+def test_the_confirmation_has_the_chosen_settings_on_other_images():
+    for key, several in plan.confirmation().items():
+        for ours, chosen in zip(several, plan.plan()[key], strict=True):
+            assert (ours.dataset, ours.features) == ("mini-imagenet", "images")
+            assert dataclasses.replace(ours, dataset=chosen.dataset, features=chosen.features) == chosen
+
+
+def test_seeds_that_only_one_of_two_methods_has_are_left_out():
+    runs = {
+        method: [contender(Contender(method=method, seed=seed, **SMALL)) for seed in range(3)]
+        for method in ("sib", "maml")
+    }
+    gap = tables.differences({("sib", "mixture", 1): runs["sib"], ("maml", "mixture", 1): runs["maml"][:2]})
+    ours, theirs = (np.mean([r.metrics["balanced"] for r in runs[method][:2]]) for method in ("sib", "maml"))
+    assert gap.set_index("queries")["gain"]["balanced"] == pytest.approx(ours - theirs)
 
 
 def test_the_plan_has_every_method_once_for_each_number_of_shots():

@@ -30,15 +30,18 @@ def trained(bank):
     return any_way.train(SMALL, *bank)
 
 
-def test_what_is_trained_fits_any_ways_and_features_and_is_the_same_again(bank, trained):
-    model, loss = trained
+@pytest.mark.parametrize("width", [0, 4])
+def test_what_is_trained_fits_any_ways_and_features_and_is_the_same_again(bank, width):
+    settings = dataclasses.replace(SMALL, width=width)
+    model, loss = any_way.train(settings, *bank)
+    assert type(model.xi).__name__ == ("SetXi" if width else "EquivariantXi")
     assert (model.prototype_weight == 1).all()
     assert (model.ways, model.eta, model.setup["ways"]) == (any_way.NOMINAL, SMALL.eta, any_way.NOMINAL)
     assert not any(parameter.requires_grad for parameter in model.parameters())
-    again, _ = any_way.train(SMALL, *bank)
+    again, _ = any_way.train(settings, *bank)
     for name, tensor in model.state_dict().items():
         torch.testing.assert_close(tensor, again.state_dict()[name], rtol=0, atol=0)
-    other, _ = any_way.train(dataclasses.replace(SMALL, seed=1), *bank)
+    other, _ = any_way.train(dataclasses.replace(settings, seed=1), *bank)
     assert not torch.equal(other.scale, model.scale)
     assert loss.shape == (20,)
     assert np.isfinite(loss).all()
