@@ -151,8 +151,8 @@ def two_stages() -> Scores:
 
 
 def _seeds(name: str) -> int:
-    """How many of what is not among the four methods: several of what is nearest to the paper."""
-    return PER_FIRST if name in ("the paper's ξ", "the paper's ξ, tasks of the sources") else 1
+    """How many of what is not among the four methods: several of what is trained."""
+    return PER_FIRST if name in VARIANTS else 1
 
 
 def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:

@@ -76,7 +76,7 @@ def test_every_planned_training_is_declared_for_publication():
     assert len(declared[ADAPTATION]) == 4 * (6 + 39 + 9 + 12)
     assert len(declared[FINE_TUNED]) == 4 + 6 + 8 * len(plan.FIRST_SEEDS)
     seeds = plan.PER_FIRST * len(plan.FIRST_SEEDS)
-    of_others = len(plan.FIRST_SEEDS) * (2 * plan.PER_FIRST + len(plan.OTHERS) - 2)
+    of_others = seeds * len(plan.VARIANTS) + (len(plan.OTHERS) - len(plan.VARIANTS)) * len(plan.FIRST_SEEDS)
     assert len(declared[SECOND_STAGE]) == 4 * (seeds * len(plan.STAGES) + of_others) + 4 * 3 * 3
 
 
