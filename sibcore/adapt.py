@@ -222,10 +222,8 @@ def _task_features(
 def embed(model: Adapter, bank: Bank, rows: Tensor) -> Tensor:
     """Unit features of images, in all turns [4, N, d] if the model looks at them, else upright [1, N, d]."""
     every = torch.arange(TURNS if model.method.starts_by_turns else 1, device=rows.device)[:, None]
-    parts = [
-        model.features(bank.take(part.expand(len(every), -1), every.expand(-1, len(part)))) for part in rows.split(64)
-    ]
-    return torch.cat(parts, 1)
+    parts = (bank.take(part.expand(len(every), -1), every.expand(-1, len(part))) for part in rows.split(64))
+    return torch.cat([model.features(part) for part in parts], 1)
 
 
 def dealt(count: int, batch: int, order: Order, seed: int) -> tuple[Tensor, ...]:

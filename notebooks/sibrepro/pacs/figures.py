@@ -11,14 +11,15 @@ from sibcore.datasets.pacs import DOMAINS
 from sibrepro import paper
 from sibrepro.pacs.plan import Key, Scores
 from sibrepro.pacs.tables import AVERAGE, scores
-from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
+from sibrepro.plots import BLUE, BROWN, GREEN, GREY, ORANGE, PINK, PURPLE, RED, SKY
 from sibrepro.statistics import Score, bars
 
 LOOKS = {  # colour and marker by method and K
     ("source-only", 0): (GREY, "s"),
     ("Rot", 0): (GREEN, "^"),
+    ("SIB", 1): (ORANGE, "<"),
     ("SIB", 3): (PURPLE, "v"),
-    ("SIB", 5): (PURPLE, "v"),
+    ("SIB", 5): (BROWN, ">"),
     ("SIB-Rot", 0): (SKY, "o"),
     ("SIB-Rot", 1): (PINK, "P"),
     ("SIB-Rot", 3): (BLUE, "D"),
@@ -40,7 +41,7 @@ def accuracy_by_domain(found: Scores) -> Figure:
     for number, (key, by_target) in enumerate(found.items()):
         numbers = scores(by_target)
         x = [places.index(target) + 0.1 * (number - (len(found) - 1) / 2) for target in numbers]
-        colour, marker = LOOKS.get(key, (ORANGE, "*"))
+        colour, marker = LOOKS[key]
         axis.errorbar(x, *bars(numbers.values()), fmt=marker, color=colour, label=method_name(key), capsize=2)
     printed = paper.pacs().query("method == 'SIB-Rot'").set_index(["K", "target"])["value"]
     for K, style in ((0, ":"), (3, "--")):
