@@ -242,7 +242,6 @@ def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffl
     seen, count, dim = features.shape
     predicted = torch.full((count,), -1, device=features.device)
     for part in dealt(count, batch, order, seed):
-        part = part.to(features.device)
         upright, turned = features[:1, part], features[:, part].reshape(1, -1, dim)
         turns = torch.arange(seen, device=features.device).repeat_interleave(len(part))[None]
         theta = model.theta(upright, turned, turns)

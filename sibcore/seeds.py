@@ -1,7 +1,5 @@
 """Seeds of independent streams."""
 
-from __future__ import annotations
-
 import numpy as np
 
 
