@@ -14,7 +14,7 @@ from tiny_images import plain, png, write_files
 
 from sibcore import datasets
 from sibrepro import paths
-from sibrepro.facts import Experiment
+from sibrepro.facts import Experiment, provenance
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become two other users")
 
@@ -34,6 +34,7 @@ def shared(tmp_path, monkeypatch):
         os.chown(folder, ALICE, GROUP)
         folder.chmod(0o2770)
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
+    provenance.collect({}, 0)  # imports what it needs now: other users may not enter the home of root's Python
     write_files(tmp_path / "pictures", {f"{c}/{i}.png": png(plain(i)) for c in "abc" for i in range(3)})
     (tmp_path / "pictures" / "splits.yaml").write_text("train: [a]\nval: [b]\ntest: [c]\n")
     return tmp_path

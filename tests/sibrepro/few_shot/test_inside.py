@@ -42,7 +42,7 @@ def test_accuracy_loss_calibration_and_xi_by_brute_force(world):
         probability, answer = logits.detach().softmax(-1).max(-1)
         right = answer == tasks.query_labels
         assert metrics[f"accuracy/{k}"] == pytest.approx(right.double().mean().item())
-        flat = zip(logits.detach().softmax(-1).view(-1, 5), tasks.query_labels.view(-1), strict=True)
+        flat = zip(logits.detach().softmax(-1).view(-1, 5), tasks.query_labels.flatten(), strict=True)
         losses = [-math.log(p[y]) for p, y in flat]
         assert metrics[f"loss/{k}"] == pytest.approx(sum(losses) / len(losses))
         cosines = []
