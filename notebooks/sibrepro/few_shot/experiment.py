@@ -81,9 +81,9 @@ RECIPES: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("mini-imagenet", "conv4-128"): {
         "backbone": "conv4-128-signed",
-        "epochs": 40,
+        "epochs": 38,
         "small": 48,
-        "small_epochs": 28,
+        "small_epochs": 22,
         "precision": "bfloat16",
     },
 }
