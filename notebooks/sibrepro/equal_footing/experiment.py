@@ -39,6 +39,7 @@ SIBS = {
     "sib-equivariant": "SIB, equivariant ξ",
     "sib-set": "SIB, set-aware ξ",
     "sib-set-10": "SIB, set-aware ξ, K = 10",
+    "sib-set-wide": "SIB, set-aware ξ, wide",
 }
 QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # in testing
 Tasks = Literal["balanced", "dirichlet2", "mixture"]
@@ -104,9 +105,8 @@ def model_of(p: Contender, dim: int) -> nn.Module:
     """A method that learns, before its training."""
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
-    set_aware = {"set_aware": p.width}
-    kinds = {"sib-equivariant": {"equivariant": True}, "sib-set": set_aware, "sib-set-10": set_aware}
-    return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, **kinds.get(p.method, {}))
+    kind = {"sib": {}, "sib-equivariant": {"equivariant": True}}.get(p.method, {"set_aware": p.width})
+    return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, **kind)
 
 
 def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:

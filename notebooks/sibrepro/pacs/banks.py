@@ -23,7 +23,7 @@ from sibrepro.facts import Record, checksums, provenance
 from sibrepro.few_shot import shipped
 from sibrepro.pacs.first_stage import FEATURES
 
-DIM = 40
+DIM = 34
 FILE = ("pacs", "fine-tuned")  # its name, as those of other features have one
 
 
@@ -154,7 +154,7 @@ class Look:
     """How a domain is looked at without labels: under which batch-norm statistics, seen from which mean, and with which
     weight ImageNet's own features stand beside those of the fine-tuned network."""
 
-    statistics: str = "sources"  # or "own"
+    statistics: str = "sources"  # or "own", or "mixed": the mean of the features under both
     centre: str = "sources"  # or "own"
     imagenet: float = 0.0
 
@@ -184,7 +184,8 @@ def view(bank: Bank, name: str, domain: str, look: Look) -> View:
     """`domain` through the network `name`; lambda is few-shot's, the class means of images that it learned from."""
     network = bank.networks[name]
     there = bank.of_domain(network, domain)
-    features = network.own[domain] if look.statistics == "own" else network.features[there]
+    under = {"sources": network.features[there], "own": network.own[domain]}
+    features = unit(sum(under.values())) if look.statistics == "mixed" else under[look.statistics]
     return _view(bank, network, there, features, network.turned.get(domain), look)
 
 

@@ -18,7 +18,7 @@ from sibrepro.few_shot.plan import facts, flat
 from sibrepro.pacs import banks
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, adapt, source
 from sibrepro.pacs.first_stage import FINE_TUNED, FineTuned, first_stage
-from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, SecondStage, second_stage
+from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, STATISTICS, SecondStage, second_stage
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
 METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
@@ -48,13 +48,13 @@ SEARCH = [
     for rate in (5e-4, 1e-3)
 ]
 PAIRS = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
-FIRST_SEEDS, PER_FIRST, TURNED = (0,), 3, 6
+FIRST_SEEDS, PER_FIRST, TURNED = (0, 1), 3, 6
 IMAGENET_SIZE = 160  # pixels at which a network that was not fine-tuned sees the images
 TRIPLES = [FineTuned(without=name, turned=n, seed=s) for s in FIRST_SEEDS for name in DOMAINS for n in (0, TURNED)]
 STAGES: dict[Key, dict[str, Any]] = {
     ("source-only", 0): {"network": "source-only", "K": 0},
     ("Rot", 0): {"K": 0},
-    **{("SIB", K): {"K": K} for K in (1, 3, 5)},
+    **{("SIB", K): {"K": K, "other_batches": K == 3} for K in (1, 3, 5)},
     **{("SIB-Rot", K): {"K": K, "start": "turned"} for K in (0, 1, 3, 5)},
 }
 VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
@@ -63,11 +63,12 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
     "the paper's ξ": {"xi": "paper"},
     "set-aware ξ, tasks of the sources": {"tasks": "sources"},
     "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
+    "trained and tested on minibatches of 256": {"images": 256, "test_batch": 256},
 }
 SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is seen of the target without labels
     f"{network}, {look}": {"network": network, "K": 0, "look": look}
     for network in ("source-only", "Rot")
-    for look in ("sources/sources/0", "sources/own/0", "own/own/0", "sources/own/2", "own/own/2")
+    for look in ("sources/sources/0", *(f"{whose}/own/{weight}" for weight in (0, 2) for whose in STATISTICS))
 }
 TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
 ETA_SEARCH = [  # each source in turn for the target

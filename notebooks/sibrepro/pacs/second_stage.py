@@ -41,7 +41,8 @@ from sibrepro.params import Count, NonNegative, Positive, parameters
 RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
     name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")
 }
-LOOKS = [Look(*several) for several in itertools.product(("sources", "own"), ("sources", "own"), (0.0, 1.0, 2.0, 3.0))]
+STATISTICS, CENTRES, WEIGHTS = ("sources", "own", "mixed"), ("sources", "own"), (0.0, 1.0, 2.0, 3.0)
+LOOKS = [Look(*several) for several in itertools.product(STATISTICS, CENTRES, WEIGHTS)]
 ETAS = (0.1, 0.3, 1.0)
 TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
 XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": {}}
@@ -76,6 +77,7 @@ class SecondStage:
     lr: Positive = Field(2e-3, description="the highest learning rate")
     test_batch: Count = Field(64, description="images of a test minibatch")
     seed: NonNegative = Field(0, description="of xi, of its tasks and of test minibatches")
+    other_batches: bool = Field(False, description="also in test minibatches of other sizes and orders")
 
 
 SECOND_STAGE = Experiment(
@@ -123,7 +125,7 @@ def _compute(p: SecondStage, bank: Bank) -> Numbers:
         rate = p.turn_rate if p.turn_rate >= 0 else chosen_turn_rate(bank, name, look)
         metrics["turn_rate"] = adapter.sib.eta = rate
     arrays = {"labels": seen.labels, "predicted": predict(method, seen, p.test_batch, "shuffled", p.seed, adapter)}
-    if p.K or p.method != "SIB" or adapter:  # others answer each image by itself
+    if p.other_batches:
         for size, order in itertools.product(SIZES, ORDERS):
             arrays[f"predicted/{size}/{order}"] = predict(method, seen, size, order, p.seed, adapter)
     metrics["accuracy"] = 100 * (arrays["predicted"] == seen.labels).double().mean().item()
@@ -138,7 +140,10 @@ def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str
 
 def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
     """The SIB of these settings; where theta^0 comes from, and what it is tested on, are nothing to its training."""
-    return _trained(dataclasses.replace(p, start="lambda", turn_rate=-1.0, test_batch=64), bank, look)
+    same: dict[str, Any] = {"start": "lambda", "turn_rate": -1.0, "test_batch": 64, "other_batches": False}
+    if p.tasks == "shift":
+        same |= {"network": "Rot", "first_seed": 0}  # its networks are those of two sources
+    return _trained(dataclasses.replace(p, **same), bank, look)
 
 
 @functools.lru_cache(32)
@@ -257,8 +262,11 @@ def look_score(bank: Bank, target: str, look: Look) -> float:
 
 
 def chosen_eta(p: SecondStage, bank: Bank) -> float:
-    """The step size at which three steps are best on the sources, each in the target's place: runs of their own."""
-    same = {"target": p.target, "steps": p.steps, "batch": p.batch, "images": p.images, "lr": p.lr}
+    """The step size at which three steps are best on the sources, each in the target's place: runs of their own.
+
+    One serves minibatches of every size: it is for means over them.
+    """
+    same = {"target": p.target, "steps": p.steps, "batch": p.batch, "lr": p.lr}
 
     def score(eta: float) -> float:
         sources = [name for name in bank.domain_names if name != p.target]

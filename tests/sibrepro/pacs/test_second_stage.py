@@ -42,6 +42,7 @@ def with_other_labels(made, domain: str):
         {"K": 2, "eta": 0.0},
         {"K": 2, "start": "turned", "tasks": "sources"},
         {"K": 2, "xi": "paper"},
+        {"K": 2, "look": "mixed/own/1", "other_batches": True},
         *({"method": name} for name in RIVALS),
     ],
 )
@@ -104,7 +105,7 @@ def test_the_step_size_is_the_best_on_sources_in_the_targets_place():
     record = second_stage.second_stage(SecondStage(**SHORT | {"eta": 0.0}), made)
     sums = {}
     for eta in second_stage.ETAS:
-        trials = [SecondStage(**SHORT | {"eta": eta, "held": held}) for held in NAMES[:3]]
+        trials = [SecondStage(**SHORT | {"eta": eta, "held": held, "images": 64}) for held in NAMES[:3]]
         sums[eta] = sum(second_stage._compute(p, made)[0]["accuracy"] for p in trials)
     assert sums[record.metrics["eta"]] == max(sums.values())
 
@@ -149,7 +150,9 @@ def test_a_domain_is_seen_from_its_own_mean_or_from_the_sources():
     raw = network.features[made.domains == NAMES.index("sketch")]
     mean = network.features[network.part == 0].mean(0)
     own = network.own["sketch"]
+    mixed = unit(raw + own)
     expected = {Look("sources", "own"): raw - raw.mean(0), Look(): raw - mean, Look("own", "own"): own - own.mean(0)}
+    expected[Look("mixed", "own")] = mixed - mixed.mean(0)
     for look, values in expected.items():
         assert torch.allclose(banks.view(made, name, "sketch", look).features, unit(values))
 
