@@ -47,7 +47,7 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes to tell apart, got 1 class, {self.classes_[0]!r}")
         self.support_ = features
-        model = self.model or zoo.any_way(self.network)
+        model = self.model or zoo.ANY_WAY
         self.sib_ = zoo.load_pretrained(model, len(self.classes_), features.shape[1], self.steps).double()
         return self
 

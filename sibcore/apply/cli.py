@@ -47,7 +47,7 @@ def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubPars
         "--out", type=Path, default=Path("predictions.csv"), metavar="CSV", help="where labels go; changed ones as .png"
     )
     predict.add_argument("--network", default="efficientnet-lite0", help="where features come from, see `sib models`")
-    predict.add_argument("--model", help="a SIB, see `sib models`; default: the any-way one that suits the network")
+    predict.add_argument("--model", help="a SIB, see `sib models`; default: the any-way one")
     predict.add_argument("--steps", type=int, metavar="K", help="synthetic gradient steps; default: as trained")
     predict.set_defaults(call=_predict)
 

@@ -22,7 +22,6 @@ from sibcore.files import write_atomically
 COLUMNS = ("file", "label", "probability", "label_before")
 MOST = 120  # pictures on a contact sheet
 FEW_QUERIES = 2  # per class: with fewer, steps may hurt
-COPES = "any-way-efficientnet-lite0"  # with uneven shares, from three classes on
 EVEN = 0.9  # effective number of classes by number of classes, below which uneven shares may hurt
 
 
@@ -89,7 +88,7 @@ def predict(
 ) -> Predictions:
     """Adapt to all pictures below `query` and answer, given those in the class folders of `support`.
 
-    `network` and `model` are names of `sibcore.zoo`; without a model, the any-way SIB that suits the network.
+    `network` and `model` are names of `sibcore.zoo`; without a model, the any-way SIB.
     """
     f = zoo.load_pretrained(network).to(pick_device(), memory_format=torch.channels_last)
     known = folders.pictures(f, support, "labelled", in_folders=True)
@@ -100,7 +99,7 @@ def predict(
     classes = [*shots]
     labels = torch.tensor([classes.index(folder) for folder in known.folders])
     truth = torch.tensor([classes.index(folder) if folder in shots else -1 for folder in asked.folders])
-    model = model or zoo.any_way(network)
+    model = model or zoo.ANY_WAY
     sib = zoo.load_pretrained(model, len(classes), f.dim, steps)
     found = answers(sib, known.features, labels, asked.features)
     asked = dataclasses.replace(asked, problems=known.problems + asked.problems)
@@ -115,7 +114,8 @@ def doubts(found: Predictions) -> list[str]:
         reasons.append(f"{n} pictures for {ways} classes are few to adapt to: the column label_before may be as good")
     share = found.before.bincount(minlength=ways) / n
     effective = torch.special.entr(share).sum().exp().item()
-    if effective < EVEN * ways and (ways == 2 or found.model != COPES):
+    # the any-way SIB copes with uneven shares from three classes on
+    if effective < EVEN * ways and (ways == 2 or found.model != zoo.ANY_WAY):
         most = found.classes[int(share.argmax())]
         reasons.append(
             f"classes do not seem to be equally frequent ({most}: {share.max():.0%}), as adaptation takes them to be: "

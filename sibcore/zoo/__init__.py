@@ -20,6 +20,7 @@ from sibcore.sib import SIB
 from sibcore.train import load_sib
 
 HERE = Path(__file__).parent
+ANY_WAY = "any-way"  # the SIB for any number of ways, shots and queries, and features of any kind
 COLUMNS = ("name", "what", "trained on", "ways", "shots", "accuracy", "size", "licence")
 
 
@@ -59,11 +60,6 @@ def card(name: str) -> Card:
     if name not in cards():
         raise ValueError(f"there is no model {name!r}: expected one of {', '.join(cards())}")
     return cards()[name]
-
-
-def any_way(network: object = None) -> str:
-    """The name of the SIB for any number of ways: the one for this network's features, else the one for any."""
-    return f"any-way-{network}" if f"any-way-{network}" in cards() else "any-way"
 
 
 def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, steps: int | None = None) -> nn.Module:

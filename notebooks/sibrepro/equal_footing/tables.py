@@ -49,8 +49,11 @@ def comparison(found: Found) -> pd.DataFrame:
 
 
 def best(found: Found, shots: int) -> str:
-    """Of the SIBs that were trained on both kinds of tasks, the one that did best on validation classes."""
+    """Of the SIBs that were trained on both kinds of tasks, the one that did best on validation classes; of those only
+    that have as many seeds as any."""
     several = {m: records for (m, tasks, s), records in found.items() if (tasks, s) == ("mixture", shots) and m in SIBS}
+    most = max(map(len, several.values()), default=0)
+    several = {m: records for m, records in several.items() if len(records) == most}
     return max(several, default="", key=lambda m: np.mean([record.metrics["validation"] for record in several[m]]))
 
 

@@ -83,6 +83,7 @@ class SecondStage:
 SECOND_STAGE = Experiment(
     "second_stage",
     SecondStage,
+    version=2,  # mixed statistics among the looks
     oldest=(
         "dataset backbone target held network first_seed method start turn_rate look K eta xi tasks alpha images steps "
         "batch lr test_batch seed"

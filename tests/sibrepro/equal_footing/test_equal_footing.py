@@ -106,7 +106,7 @@ def test_pushes_of_information_and_transport_point_to_equal_shares():
 def test_the_models_of_a_ladder_differ_in_xi_alone():
     kinds = {method: model_of(Contender(method=method), 8) for method in experiment.SIBS}
     assert {m.steps for m in kinds.values()} == {5}
-    assert [type(m.xi).__name__ for m in kinds.values()] == ["Xi", "EquivariantXi", "SetXi", "SetXi"]
+    assert [type(m.xi).__name__ for m in kinds.values()] == ["Xi", "EquivariantXi", "SetXi", "SetXi", "SetXi"]
 
 
 def test_tables_and_figures_of_made_up_runs():
@@ -124,6 +124,7 @@ def test_tables_and_figures_of_made_up_runs():
     chosen = max(("sib-set", "sib"), key=lambda m: sum(r.metrics["validation"] for r in runs[m, "mixture", 1]))
     assert tables.best(runs, 1) == chosen
     assert tables.best(runs, 5) == ""
+    assert tables.best({**runs, (chosen, "mixture", 1): runs[chosen, "mixture", 1][:1]}, 1) != chosen
     for row in tables.differences(runs, "sib-set").itertuples():
         assert row.gain == pytest.approx(by["SIB, set-aware ξ", row.queries] - by[row.method, row.queries])
     assert len(figures.footing(table).axes) == 2
