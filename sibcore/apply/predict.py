@@ -121,6 +121,13 @@ def doubts(found: Predictions) -> list[str]:
             f"classes do not seem to be equally frequent ({most}: {share.max():.0%}), as adaptation takes them to be: "
             "the column label_before may be the better one"
         )
+    before, after = (labels.bincount(minlength=ways) for labels in (found.before, found.label))
+    emptied = [found.classes[i] for i in ((before >= FEW_QUERIES) & (after == 0)).nonzero()[:, 0].tolist()]
+    if emptied:
+        reasons.append(
+            f"adaptation left no picture to {few(emptied)}: where classes look much alike it may take two for one, and "
+            "the column label_before may be the better one"
+        )
     strange = sorted({folder for folder in found.query.folders if folder} - set(found.classes))
     if strange and (found.truth >= 0).any():
         reasons.append(f"folders of the query set that are no class of the support set: {few(strange)}")

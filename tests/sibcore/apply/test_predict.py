@@ -54,13 +54,16 @@ def test_the_command_labels_pictures_of_any_number_of_classes(tmp_path, capsys, 
     support, query = folders_of(tmp_path, shots, 6)
     out = tmp_path / "new" / "labels.csv"
     assert command("--support", support, "--query", query, "--out", out) == 0
-    rows = rows_of(out)
+    rows, captured = rows_of(out), capsys.readouterr()
     assert tuple(rows[0]) == predict.COLUMNS == ("file", "label", "probability", "label_before")
     assert len(rows) == 6 * len(shots)
     right = [row["label"] == row["file"].split("/")[0] for row in rows]
-    assert np.mean(right) > 0.8
+    before = [row["label_before"] == row["file"].split("/")[0] for row in rows]
+    assert np.mean(before) > 0.9
+    told = "adaptation left no picture to class-" in captured.err
+    assert told or np.mean(right) > 0.9  # stripes of like colours may be taken for one class
     assert all(1 / len(shots) <= float(row["probability"]) <= 1 for row in rows)
-    assert f"{100 * np.mean(right):.1f} % after, of {len(rows)} with known labels" in capsys.readouterr().out
+    assert f"{100 * np.mean(right):.1f} % after, of {len(rows)} with known labels" in captured.out
     changed = any(row["label"] != row["label_before"] for row in rows)
     assert out.with_suffix(".png").exists() == changed
     assert not [*tmp_path.rglob("*.tmp")]
