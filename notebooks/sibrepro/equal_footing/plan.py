@@ -96,7 +96,7 @@ def elsewhere() -> dict[Key, list[Contender]]:
 
 
 def confirmation() -> dict[Key, list[Contender]]:
-    """The set-aware SIB and all methods that learn nothing, with the settings chosen, on features used for no choice."""
+    """The set-aware SIB and all that learns nothing, with the settings chosen, on features used for no choice."""
     ours = ("sib-set", "mixture")
     chosen = {key: several for key, several in plan().items() if key[0] in UNTRAINED or key[:2] == ours}
     return {key: [dataclasses.replace(p, **NEVER_LOOKED_AT) for p in several] for key, several in chosen.items()}

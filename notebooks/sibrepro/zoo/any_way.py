@@ -7,8 +7,8 @@ only inner products matter: training sees features in fewer dimensions that keep
 `SET_AWARE` is the zoo's: its xi sees the whole query set, and a part of the steps has the features seen otherwise, or
 random clusters, so that it serves features of any kind. Beside it two with an equivariant xi, which gain less on nearly
 every test: `SPECIAL`, trained on that network's features alone, spoils easy tasks of features with other cosines (test
-"clusters"); `GENERAL` is trained as `SET_AWARE` is, and its xi sees each logit less the query's mean, as a softmax would
-(the first layer's weights are tied).
+"clusters"); `GENERAL` is trained as `SET_AWARE` is, and its xi sees each logit less the query's mean, as a softmax
+would (the first layer's weights are tied).
 
 Settings were chosen on validation classes of CIFAR-FS and on paintings of PACS; it is tested on CIFAR-FS's test
 classes and on PACS's photos, with K = 0 beside it on the same tasks. ImageNet has pictures of most of these things,
