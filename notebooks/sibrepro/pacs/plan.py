@@ -40,12 +40,12 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, dict[int, int]]]] = {
 }
 
 
-# Two stages. Stage 1: which learning rate, by images held out from the sources; networks of two sources, on whose third
+# Two stages. Stage 1: which learning rate, size and share of grey images, in 80 steps; networks of two sources, on whose third
 # xi learns and choices are made; networks of three. Stage 2: what is published for each target, three seeds a network.
 SEARCH = [
-    FineTuned(without=without, steps=80, peak_lr=rate)
+    FineTuned(without=without, steps=80, **changes)
     for without in ("art_painting+cartoon", "photo+sketch")
-    for rate in (5e-4, 1e-3)
+    for changes in ({}, {"peak_lr": 5e-4}, {"size": 64}, {"size": 128}, {"grey": 0.3})
 ]
 PAIRS = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
 FIRST_SEEDS, PER_FIRST, TURNED = (0, 1), 3, 6
