@@ -40,8 +40,9 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, dict[int, int]]]] = {
 }
 
 
-# Two stages. Stage 1: which learning rate, size and share of grey images, in 80 steps; networks of two sources, on whose third
-# xi learns and choices are made; networks of three. Stage 2: what is published for each target, three seeds a network.
+# Two stages. Stage 1: which learning rate, size and share of grey images, in 80 steps; networks of two sources, on
+# whose third xi learns and choices are made; networks of three. Stage 2: what is published for each target, three seeds
+# a network.
 SEARCH = [
     FineTuned(without=without, steps=80, **changes)
     for without in ("art_painting+cartoon", "photo+sketch")
