@@ -18,7 +18,7 @@ from sibrepro.few_shot.plan import facts, flat
 from sibrepro.pacs import banks
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, adapt, source
 from sibrepro.pacs.first_stage import FINE_TUNED, FineTuned, first_stage
-from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, STATISTICS, SecondStage, second_stage
+from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, STATISTICS, TASKS, SecondStage, second_stage
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
 METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
@@ -55,13 +55,15 @@ TRIPLES = [FineTuned(without=name, turned=n, seed=s) for s in FIRST_SEEDS for na
 STAGES: dict[Key, dict[str, Any]] = {
     ("source-only", 0): {"network": "source-only", "K": 0},
     ("Rot", 0): {"K": 0},
-    **{("SIB", K): {"K": K, "other_batches": K == 3} for K in (1, 3, 5)},
-    **{("SIB-Rot", K): {"K": K, "start": "turned"} for K in (0, 1, 3, 5)},
+    **{("SIB", K): {"K": K, "tasks": "", "other_batches": K == 3} for K in (1, 3, 5)},
+    ("SIB-Rot", 0): {"K": 0, "start": "turned"},
+    **{("SIB-Rot", K): {"K": K, "tasks": "", "start": "turned"} for K in (1, 3, 5)},
 }
 VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
     "on the source-only network": {"network": "source-only"},
     "equivariant ξ": {"xi": "equivariant"},
     "the paper's ξ": {"xi": "paper"},
+    "set-aware ξ, tasks of unseen domains": {},
     "set-aware ξ, tasks of the sources": {"tasks": "sources"},
     "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
     "trained and tested on minibatches of 256": {"images": 256, "test_batch": 256},
@@ -72,12 +74,13 @@ SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is see
     for look in ("sources/sources/0", *(f"{whose}/own/{weight}" for weight in (0, 2) for whose in STATISTICS))
 }
 TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
-ETA_SEARCH = [  # each source in turn for the target
-    SecondStage(target=target, held=held, eta=eta)
+IN_ITS_PLACE = [  # each source in turn for the target
+    SecondStage(target=target, held=held, eta=eta, tasks=tasks)
     for target in DOMAINS
     for held in DOMAINS
     if held != target
     for eta in ETAS
+    for tasks in TASKS
 ]
 OTHERS = VARIANTS | SEEN | TURN_RATES | {name: {"method": name} for name in RIVALS}
 
@@ -97,7 +100,9 @@ class StagesNotebook:
     targets: Several[Literal[DOMAINS]] = Field([*DOMAINS], description="domains that are in turn without labels")
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
     xi: Literal["set", "equivariant", "paper"] = Field("set", description="what xi sees")
-    tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
+    tasks: Literal["shift", "sources", ""] = Field(
+        "shift", description="what xi learns from; empty: as the sources say"
+    )
     eta: Annotated[float, Field(ge=0)] = Field(
         0.3, description="step size of the inner update, for means over a minibatch; 0: as the sources say"
     )
@@ -200,7 +205,7 @@ def declared() -> dict[Experiment, list[Adaptation]]:
     return {
         ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
         FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],
-        SECOND_STAGE: [*ETA_SEARCH, *second],
+        SECOND_STAGE: [*IN_ITS_PLACE, *second],
     }
 
 

@@ -5,7 +5,7 @@ on domains that the network behind them did not learn from ("shift": the network
 errors are of the kind that the target has, or, to the letter of the paper, on the sources themselves ("sources").
 
 Whatever is chosen for a target is chosen on its sources, by `chosen_look` and `chosen_turn_rate` or by runs with
-`held` (`chosen_eta`): there a source stands in for the target, and xi is trained on the other two.
+`held` (`chosen_eta`, `chosen_tasks`): there a source stands in for the target, and xi is trained on the other two.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
 }
 STATISTICS, CENTRES, WEIGHTS = ("sources", "own", "mixed"), ("sources", "own"), (0.0, 1.0, 2.0, 3.0)
 LOOKS = [Look(*several) for several in itertools.product(STATISTICS, CENTRES, WEIGHTS)]
-ETAS = (0.1, 0.3, 1.0)
+ETAS, TASKS = (0.1, 0.3, 1.0), ("shift", "sources")
 TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
 XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": {}}
 
@@ -69,7 +69,9 @@ class SecondStage:
         0.0, description="step size of the inner update, for means over a minibatch; 0: as the sources say"
     )
     xi: Literal[tuple(XIS)] = Field("set", description="what xi sees")
-    tasks: Literal["shift", "sources"] = Field("shift", description="what xi learns from")
+    tasks: Literal["shift", "sources", ""] = Field(
+        "shift", description="what xi learns from: unseen domains, the sources themselves; empty: as the sources say"
+    )
     alpha: Annotated[float, Field(ge=0)] = Field(1.0, description="Dirichlet spread of classes in every second task")
     images: Count = Field(64, description="images of a task in training")
     steps: Count = Field(500, description="training steps, of Adam with one cycle")
@@ -88,7 +90,7 @@ SECOND_STAGE = Experiment(
         "dataset backbone target held network first_seed method start turn_rate look K eta xi tasks alpha images steps "
         "batch lr test_batch seed"
     ).split(),
-    tolerance={"options": None, "turn_rate": None, "eta": None, "*": 1.0},
+    tolerance={"options": None, "turn_rate": None, "eta": None, "tasks": None, "*": 1.0},
 )
 
 
@@ -109,13 +111,16 @@ def second_stage(p: SecondStage, bank: Bank | None = None) -> Record:
 
 def _compute(p: SecondStage, bank: Bank) -> Numbers:
     look = Look.parse(p.look) if p.look else chosen_look(bank, p.target)
-    name = banks.key([p.target, p.held]) if p.held else banks.key([p.target], p.network == "Rot", p.first_seed)
+    name = network_of(p)
     seen = banks.view(bank, name, p.held or p.target, look)
     metrics: dict[str, Any] = {"look": str(look)}
     if p.method == "SIB":
         if p.K and not p.eta:
             p = dataclasses.replace(p, eta=chosen_eta(p, bank))
             metrics["eta"] = p.eta
+        if p.K and not p.tasks:
+            p = dataclasses.replace(p, tasks=chosen_tasks(p, bank))
+            metrics["tasks"] = p.tasks
         method: Method = trained(p, bank, look)
     else:
         options = _tuned(bank, p.target, look, p.method)
@@ -131,6 +136,11 @@ def _compute(p: SecondStage, bank: Bank) -> Numbers:
             arrays[f"predicted/{size}/{order}"] = predict(method, seen, size, order, p.seed, adapter)
     metrics["accuracy"] = 100 * (arrays["predicted"] == seen.labels).double().mean().item()
     return metrics, {name: array.numpy().astype(np.uint8) for name, array in arrays.items()}
+
+
+def network_of(p: SecondStage) -> str:
+    """The network that sees the target, or what stands in for it."""
+    return banks.key([p.target, p.held]) if p.held else banks.key([p.target], p.network == "Rot", p.first_seed)
 
 
 def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str, str]]:
@@ -159,7 +169,7 @@ def _trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
         seen = itertools.product(pairs(p.target, bank.domain_names, p.held), LOOKS)
         views = [banks.view(bank, *pair, one) for pair, one in seen]
     else:
-        views = banks.learned(bank, banks.key([p.target], p.network == "Rot", p.first_seed), look)
+        views = banks.learned(bank, network_of(p), look)
     sampler = Minibatches(views, p.images, p.alpha, p.seed)
     schedule = train.Schedule(optimiser="adam", steps=p.steps, batch=p.batch, lr=p.lr, every=p.steps)
     train.train(model, sampler.bank, sampler, schedule, report=lambda line: None)
@@ -267,14 +277,20 @@ def chosen_eta(p: SecondStage, bank: Bank) -> float:
 
     One serves minibatches of every size: it is for means over them.
     """
+    return max(ETAS, key=lambda eta: _in_its_place(p, bank, eta=eta))
+
+
+def chosen_tasks(p: SecondStage, bank: Bank) -> str:
+    """What xi had better learn from, likewise, with the step size that was chosen."""
+    return max(TASKS, key=lambda tasks: _in_its_place(p, bank, eta=p.eta, tasks=tasks))
+
+
+def _in_its_place(p: SecondStage, bank: Bank, **changes: Any) -> float:
+    """What three steps reach on the sources, each in the target's place, all together."""
     same = {"target": p.target, "steps": p.steps, "batch": p.batch, "lr": p.lr}
-
-    def score(eta: float) -> float:
-        sources = [name for name in bank.domain_names if name != p.target]
-        runs = [second_stage(SecondStage(held=held, eta=eta, **same), bank) for held in sources]
-        return sum(run.metrics["accuracy"] for run in runs)
-
-    return max(ETAS, key=score)
+    sources = [name for name in bank.domain_names if name != p.target]
+    runs = [second_stage(SecondStage(held=held, **same, **changes), bank) for held in sources]
+    return sum(run.metrics["accuracy"] for run in runs)
 
 
 @functools.cache

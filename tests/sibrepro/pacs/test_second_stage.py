@@ -40,6 +40,7 @@ def with_other_labels(made, domain: str):
         {"K": 0, "start": "turned"},
         {"K": 2},
         {"K": 2, "eta": 0.0},
+        {"K": 2, "eta": 0.0, "tasks": ""},
         {"K": 2, "start": "turned", "tasks": "sources"},
         {"K": 2, "xi": "paper"},
         {"K": 2, "look": "mixed/own/1", "other_batches": True},
@@ -108,6 +109,25 @@ def test_the_step_size_is_the_best_on_sources_in_the_targets_place():
         trials = [SecondStage(**SHORT | {"eta": eta, "held": held, "images": 64}) for held in NAMES[:3]]
         sums[eta] = sum(second_stage._compute(p, made)[0]["accuracy"] for p in trials)
     assert sums[record.metrics["eta"]] == max(sums.values())
+
+
+def test_what_xi_learns_from_is_the_best_on_sources_in_the_targets_place():
+    made = bank(noise=1.0)
+    record = second_stage.second_stage(SecondStage(**SHORT | {"tasks": ""}), made)
+    sums = {}
+    for tasks in second_stage.TASKS:
+        trials = [SecondStage(**SHORT | {"tasks": tasks, "held": held, "images": 64}) for held in NAMES[:3]]
+        sums[tasks] = sum(second_stage._compute(p, made)[0]["accuracy"] for p in trials)
+    assert sums[record.metrics["tasks"]] == max(sums.values())
+
+
+def test_in_the_targets_place_xi_learns_from_sources_that_the_network_of_two_has_seen():
+    made = bank(noise=1.0)
+    p = SecondStage(**SHORT | {"tasks": "sources", "held": "photo"})
+    assert second_stage.network_of(p) == banks.key(["photo", "sketch"])
+    _, plain = second_stage._compute(p, made)
+    _, other = second_stage._compute(p, with_other_labels(made, "sketch"))
+    assert np.array_equal(plain["predicted"], other["predicted"])
 
 
 def test_the_rotation_rate_is_the_best_on_held_out_sources():
