@@ -74,10 +74,10 @@ def test_every_planned_training_is_declared_for_publication():
     for experiment, planned in declared.items():
         assert len({experiment.id(p) for p in planned}) == len(planned)
     assert len(declared[ADAPTATION]) == 4 * (6 + 39 + 9 + 12)
-    assert len(declared[FINE_TUNED]) == 4 + 6 + 8 * len(plan.FIRST_SEEDS)
+    assert len(declared[FINE_TUNED]) == 10 + 6 + 8 * len(plan.FIRST_SEEDS)
     seeds = plan.PER_FIRST * len(plan.FIRST_SEEDS)
     of_others = seeds * len(plan.VARIANTS) + (len(plan.OTHERS) - len(plan.VARIANTS)) * len(plan.FIRST_SEEDS)
-    assert len(declared[SECOND_STAGE]) == 4 * (seeds * len(plan.STAGES) + of_others) + 4 * 3 * 3
+    assert len(declared[SECOND_STAGE]) == 4 * (seeds * len(plan.STAGES) + of_others) + 4 * 3 * 3 * 2
 
 
 def test_the_table_has_every_number_of_the_paper_and_every_one_of_ours():
