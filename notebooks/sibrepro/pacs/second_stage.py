@@ -90,7 +90,8 @@ SECOND_STAGE = Experiment(
         "dataset backbone target held network first_seed method start turn_rate look K eta xi tasks alpha images steps "
         "batch lr test_batch seed"
     ).split(),
-    tolerance={"options": None, "turn_rate": None, "eta": None, "tasks": None, "*": 1.0},
+    # a short training on two threads instead of one was seen to differ by 0.94 points
+    tolerance={"options": None, "turn_rate": None, "eta": None, "tasks": None, "*": 2.5},
 )
 
 
