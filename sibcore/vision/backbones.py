@@ -23,15 +23,13 @@ class Conv4(nn.Sequential):
     """Four times convolution, batch norm, ReLU, 2x2 max-pool; flattened.
 
     The pool stands before the ReLU, which gives the same numbers (both are monotone) from a quarter of the work.
-    `signed` leaves out the last ReLU: a cosine of features of either sign tells new classes apart better (Gidaris &
-    Komodakis, 2018, whom the paper follows).
     """
 
-    def __init__(self, widths: Sequence[int], image_size: int, signed: bool = False) -> None:
+    def __init__(self, widths: Sequence[int], image_size: int) -> None:
         layers: list[nn.Module] = []
         for before, after in zip((3, *widths), widths, strict=False):
             layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
-        super().__init__(*(layers[:-1] if signed else layers), nn.Flatten())
+        super().__init__(*layers, nn.Flatten())
         self.channels = widths[-1]
         self.dim = self.channels * (image_size // 2 ** len(widths)) ** 2
 
@@ -105,8 +103,6 @@ def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
 BACKBONES: dict[str, Callable[[int, bool], nn.Module]] = {
     "conv4-64": lambda image_size, _: Conv4((64, 64, 64, 64), image_size),
     "conv4-128": lambda image_size, _: Conv4((64, 64, 128, 128), image_size),
-    "conv4-64-signed": lambda image_size, _: Conv4((64, 64, 64, 64), image_size, signed=True),
-    "conv4-128-signed": lambda image_size, _: Conv4((64, 64, 128, 128), image_size, signed=True),
     "wrn-28-10": lambda image_size, _: WideResNet(28, 10, image_size),
     "wrn-16-2": lambda image_size, _: WideResNet(16, 2, image_size),  # one that a CPU can bear
     "resnet18": resnet18,

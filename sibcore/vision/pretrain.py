@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import math
 import time
 from collections import OrderedDict
@@ -72,6 +73,7 @@ class Recipe(Settings):
     # of convolutions on a CPU; on CUDA it is bfloat16 always
     precision: Literal["float32", "bfloat16"] = one_of("float32", "bfloat16")
     rotation: float = setting(0.0, least=0)  # weight of the loss of telling turned images apart (Gidaris et al., 2019)
+    frozen: int = setting(0, least=0)  # lowest layers of a Conv-4 that stay as the network to begin with has them
 
     def size(self, epoch: int, full: int) -> int:
         """Pixels of the images in an epoch, of images of `full` pixels."""
@@ -116,7 +118,8 @@ def pretrain(
 ) -> dict[str, Any]:
     """Pretrain on `data`'s split "train", selecting on "val"; goes on where an earlier call in `folder` stopped.
 
-    `start` is the file of a network to begin with, instead of random weights; the head is new.
+    `start` is the file of a network to begin with, instead of random weights, where shapes are the same: a wider one
+    begins with its lower layers. The head is new.
     Returns what is known about the run: recipe, data, history (loss, accuracy and validation accuracy by epoch).
     """
     device = device or pick_device()
@@ -129,17 +132,18 @@ def pretrain(
     validation = Validation(data, recipe, device)
     model = make_model(data, recipe)
     if start:
-        model.f.load_state_dict(load_network(start)[0].state_dict())
+        begin_with(model.f, start)
+    lowest(model, recipe).requires_grad_(False)
     model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
-        model.parameters(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
+        trained(model).values(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
     fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
     made_of = {data.name: data.sha256} | ({"start": sha256(start)} if start else {})
     fresh |= {"data": made_of, "code": __version__, "threads": torch.get_num_threads()}
     fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
-    trained, first = parallel.distributed(model), about["epoch"]
+    shared, first = parallel.distributed(model), about["epoch"]
     full, seen = images.shape[1], images
 
     def estimate(seconds: float) -> None:
@@ -153,7 +157,7 @@ def pretrain(
         if size != seen.shape[1]:
             seen = resize(images, size)
         with threads(about["threads"]):
-            row = train_epoch(trained, optimizer, seen, labels, recipe, about["epoch"], estimate)
+            row = train_epoch(shared, optimizer, seen, labels, recipe, about["epoch"], estimate)
             row["val"] = validation(model.f, size)
         seconds = time.perf_counter() - started
         about["epoch"] += 1
@@ -162,7 +166,7 @@ def pretrain(
         if parallel.rank() == 0:
             if best_epoch(about["history"], recipe) == about["epoch"]:
                 save_network(folder / BACKBONE, model.f, about)
-            momenta = {f"momentum.{n}": optimizer.state[p]["momentum_buffer"] for n, p in model.named_parameters()}
+            momenta = {f"momentum.{n}": optimizer.state[p]["momentum_buffer"] for n, p in trained(model).items()}
             write_tensors(folder / CHECKPOINT, weights_of(model) | momenta, about)
             report(progress_line(about, row, seconds, len(images)))
     return about
@@ -175,7 +179,7 @@ def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict
     tensors, about = read_tensors(path)
     check_same(path, about, {name: fresh[name] for name in ("recipe", "data", "code")})
     put_weights(model, tensors)
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained(model).items():
         momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])
         optimizer.state[parameter]["momentum_buffer"] = momentum
     return about
@@ -198,6 +202,26 @@ def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
         outputs = len(data.splits["train"]) + (TURNS if recipe.rotation else 0)
         head = CosineHead(f.backbone.dim, outputs, recipe.scale, channels)
     return nn.Sequential(OrderedDict(f=f, head=head))
+
+
+def begin_with(f: nn.Module, start: Path) -> None:
+    """Put what has the same name and shape in the network of a file into f."""
+    own, found = f.state_dict(), load_network(start)[0].state_dict()
+    alike = {name: tensor for name, tensor in found.items() if name in own and own[name].shape == tensor.shape}
+    if not any(name.endswith("weight") for name in alike):
+        raise ValueError(f"{start} holds another kind of network: none of its weights has the shape of one here")
+    f.load_state_dict(own | alike)
+
+
+def lowest(model: nn.Module, recipe: Recipe) -> nn.Module:
+    """The layers that are frozen; a layer of Conv-4 is a convolution, its norm, a pool and a ReLU."""
+    layers = getattr(model, "module", model).f.backbone.children()
+    return nn.Sequential(*itertools.islice(layers, 4 * recipe.frozen))
+
+
+def trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are not frozen, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def train_epoch(
@@ -223,6 +247,7 @@ def train_epoch(
     mine = parallel.share(recipe.batch)
     total = torch.zeros(2, device=device)
     model.train()
+    lowest(model, recipe).eval()
     began = time.perf_counter()
     for step in range(steps):
         if step == 4:

@@ -68,23 +68,18 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
     )
 
 
-# What differs from the recipe's defaults, by image set and the paper's network. 84 pixels on a CPU take bfloat16, and
-# small images first; Conv-4-64 goes on from a network of 30 epochs, which has a ReLU at its end.
+# What differs from the recipe's defaults, by image set and network. 84 pixels on a CPU take bfloat16, and small images
+# first; Conv-4-128 begins with the two layers that it has in common with Conv-4-64, and keeps the first as it is.
+_QUICKER = {"small": 48, "precision": "bfloat16"}
 RECIPES: dict[tuple[str, str], dict[str, Any]] = {
-    ("mini-imagenet", "conv4-64"): {
-        "backbone": "conv4-64-signed",
-        "start": "pretrain-1bb5f0f0eb68",
-        "epochs": 15,
-        "small": 48,
-        "small_epochs": 10,
-        "precision": "bfloat16",
-    },
+    ("mini-imagenet", "conv4-64"): {"backbone": "conv4-64", "epochs": 30, "small_epochs": 20, **_QUICKER},
     ("mini-imagenet", "conv4-128"): {
-        "backbone": "conv4-128-signed",
-        "epochs": 38,
-        "small": 48,
-        "small_epochs": 22,
-        "precision": "bfloat16",
+        "backbone": "conv4-128",
+        "start": "pretrain-1bb5f0f0eb68",
+        "frozen": 1,
+        "epochs": 25,
+        "small_epochs": 8,
+        **_QUICKER,
     },
 }
 

@@ -26,7 +26,6 @@ def wide_resnet_count(width: int = 10, blocks: int = 4) -> int:
     [
         ("conv4-64", 32, 112_832, 256),
         ("conv4-64", 84, 112_832, 1600),
-        ("conv4-64-signed", 84, 112_832, 1600),
         ("conv4-128", 32, 260_544, 512),
         ("conv4-128", 84, 260_544, 3200),
         ("wrn-28-10", 32, wide_resnet_count(), 640),
@@ -67,15 +66,6 @@ def test_conv4_is_convolution_norm_relu_pool_four_times():
         h = (h - mean[:, None, None]) / (var[:, None, None] + 1e-5).sqrt()
         h = h.clamp(min=0).unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
     assert torch.allclose(network(images), h.flatten(1), atol=1e-12)
-
-
-def test_signed_features_are_those_before_the_last_relu():
-    network, signed = backbone("conv4-64", 32).eval(), backbone("conv4-64-signed", 32).eval()
-    signed.load_state_dict(network.state_dict())
-    images = torch.rand(4, 3, 32, 32)
-    features = signed(images)
-    assert (features < 0).any()
-    assert torch.equal(features.clamp(min=0), network(images))
 
 
 def test_a_network_comes_back_from_its_file_with_its_normalisation(tmp_path):
