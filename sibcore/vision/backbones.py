@@ -7,6 +7,7 @@ EfficientNet-Lite0 can start from ImageNet's, which are downloaded only when `pr
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,23 @@ class Conv4(nn.Sequential):
         super().__init__(*layers, nn.Flatten())
         self.channels = widths[-1]
         self.dim = self.channels * (image_size // 2 ** len(widths)) ** 2
+
+
+class Averaged(nn.Module):
+    """A feature network behind which the map of a Conv-4 is averaged over an image and its mirror image, and over
+    neighbouring places, 2 x 2 at a time: a class looks the same from its other side, and a little further on.
+    """
+
+    def __init__(self, network: nn.Sequential) -> None:
+        super().__init__()
+        self.network, self.channels = network, getattr(network.backbone, "channels", None)
+        if not self.channels:
+            raise ValueError("features can be averaged over the places of a Conv-4 alone: leave averaged at False")
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = (self.network(images) + self.network(images.flip(3))) / 2
+        side = math.isqrt(features.shape[1] // self.channels)
+        return F.avg_pool2d(features.view(-1, self.channels, side, side), min(2, side), 1).flatten(1)
 
 
 class WideBlock(nn.Module):

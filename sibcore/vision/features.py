@@ -22,7 +22,7 @@ from sibcore.device import pick_device
 from sibcore.files import hash_of, key_of, read_tensors, sha256, write_tensors
 from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
-from sibcore.vision.backbones import exact_convolutions, load_network
+from sibcore.vision.backbones import Averaged, exact_convolutions, load_network
 
 BATCH = 512
 BATCH_PIXELS = 1 << 17  # of a batch on a CPU whose activations fit its cache: two images of 224 x 224
@@ -54,10 +54,12 @@ def feature_bank(
     seed: int = 0,
     device: torch.device | None = None,
     cache: Path | None = None,
+    averaged: bool = False,
 ) -> Features:
     """Features of a split of `data` under the network in the file `network`, from the cache or computed now.
 
-    `views` asks for so many augmented versions of each image (crop, flip, jitter, as in pretraining).
+    `views` asks for so many augmented versions of each image (crop, flip, jitter, as in pretraining); `averaged`, for
+    features of `backbones.Averaged`.
     """
     what = {
         "network": sha256(network),
@@ -65,6 +67,7 @@ def feature_bank(
         "split": split,
         "views": views,
         "transform": {"padding": data.images.shape[1] // 8, "jitter": jitter, "seed": seed} if views else None,
+        **({"averaged": True} if averaged else {}),
     }
     path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key_of(what)}.safetensors"
     tensors = read_known(path, what)
@@ -122,6 +125,7 @@ def split_tensors(data: ImageSet, split: str) -> tuple[Tensor, Tensor]:
 
 def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.device) -> dict[str, Tensor]:
     f, _ = load_network(network)
+    f = Averaged(f) if "averaged" in what else f
     f = f.to(device, memory_format=torch.channels_last)
     images, _ = split_tensors(data, what["split"])
     title = f"features of {data.name} {what['split']}"

@@ -61,11 +61,12 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
         data, p.backbone, **{name: getattr(p, name, 0) for name in ("epochs", "rotation")}
     )
     hashes = {data.name: data.sha256, "network": sha256(network)}
-    views = getattr(p, "views", 0)
-    return Source(
-        hashes,
-        lambda: {split: feature_bank(network, data, split, views if split == "train" else 0) for split in SPLITS},
-    )
+    views, averaged = getattr(p, "views", 0), getattr(p, "averaged", False)
+
+    def bank(split: str) -> Features:
+        return feature_bank(network, data, split, views if split == "train" else 0, averaged=averaged)
+
+    return Source(hashes, lambda: {split: bank(split) for split in SPLITS})
 
 
 # What differs from the recipe's defaults, by image set and network. 84 pixels on a CPU take bfloat16, and small images

@@ -30,6 +30,7 @@ from sibrepro.statistics import Score, over_seeds, right
 
 BACKBONES = ("conv4-64", "conv4-128")
 ORIGINS = [(dataset, backbone) for dataset in ("cifar-fs", "mini-imagenet") for backbone in (*BACKBONES, "wrn-28-10")]
+AVERAGED = {("mini-imagenet", backbone) for backbone in BACKBONES}  # chosen on validation classes, K = 0
 SHOTS, STEPS, SEEDS = (1, 5), (0, 1, 3, 5), (0, 1, 2)
 SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper's
 
@@ -108,6 +109,7 @@ def protocol(
     """The paper's protocol but for these changes: 40,000 steps, and as many test tasks as its data set has."""
     features, episodes = shipped.where(features, dataset, backbone), settings.TEST_EPISODES.get(dataset, 5000)
     origin = {"dataset": dataset, "backbone": backbone, "features": features}
+    origin["averaged"] = (dataset, backbone) in AVERAGED
     return FewShot(**origin, test_episodes=test_episodes or episodes, **changes)
 
 
@@ -220,6 +222,9 @@ def _changed(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> dict[tu
     return {(name, K): dataclasses.replace(base, K=K, **changes[name]) for name, K in keys}
 
 
+_SHARED = ("dataset", "backbone", "features", "averaged", "val_episodes", "test_episodes")
+
+
 def _rival(base: FewShot, method: str, shots: int) -> Rival:
-    same = {name: getattr(base, name) for name in ("dataset", "backbone", "features", "val_episodes", "test_episodes")}
+    same = {name: getattr(base, name) for name in _SHARED}
     return Rival(method=method, shots=shots, **same)

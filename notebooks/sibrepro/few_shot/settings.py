@@ -56,6 +56,7 @@ class FewShot:
     test_episodes: Count = Field(5000, description="tasks of test classes")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
     rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
+    averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
 
 
 @parameters
@@ -71,6 +72,7 @@ class Rival:
     queries: Count = Field(15, description="unlabelled images per class")
     val_episodes: Count = Field(500, description="tasks of validation classes on which options are chosen")
     test_episodes: Count = Field(5000, description="tasks of test classes")
+    averaged: bool = Field(False, description="as in FewShot")
 
 
 _OLDEST = (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import sys
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sibcore.vision.backbones import backbone, feature_network, load_network, save_network
+from sibcore.vision.backbones import Averaged, backbone, feature_network, load_network, save_network
 
 
 def wide_resnet_count(width: int = 10, blocks: int = 4) -> int:
@@ -66,6 +67,19 @@ def test_conv4_is_convolution_norm_relu_pool_four_times():
         h = (h - mean[:, None, None]) / (var[:, None, None] + 1e-5).sqrt()
         h = h.clamp(min=0).unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
     assert torch.allclose(network(images), h.flatten(1), atol=1e-12)
+
+
+def test_averaged_features_are_means_over_both_mirror_images_and_four_places():
+    f = feature_network("conv4-64", 48, (0, 0, 0), (1, 1, 1)).eval()
+    images = torch.rand(2, 3, 48, 48)
+    maps = [f(one).view(2, 64, 3, 3) for one in (images, images.flip(3))]
+    features = Averaged(f)(images).view(2, 64, 2, 2)
+    for y, x in itertools.product(range(2), range(2)):
+        around = [part[:, :, y + dy, x + dx] for part in maps for dy in (0, 1) for dx in (0, 1)]
+        torch.testing.assert_close(features[:, :, y, x], sum(around) / 8)
+    torch.testing.assert_close(Averaged(f)(images.flip(3)), Averaged(f)(images))
+    with pytest.raises(ValueError, match="Conv-4 alone"):
+        Averaged(feature_network("wrn-16-2", 32, (0, 0, 0), (1, 1, 1)))
 
 
 def test_a_network_comes_back_from_its_file_with_its_normalisation(tmp_path):

@@ -16,6 +16,7 @@ from sibcore.vision.pretrain import (
     CosineHead,
     Recipe,
     Validation,
+    begin_with,
     channel_statistics,
     make_model,
     one_cycle,
@@ -123,6 +124,23 @@ def test_another_network_can_be_the_start(tmp_path):
     assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
     with pytest.raises(ValueError, match="another run: its data"):
         pretrain(data, recipe, tmp_path / "second", CPU, quiet)
+
+
+def test_a_wider_network_begins_with_the_layers_it_shares_and_keeps_the_frozen_one(tmp_path):
+    data, recipe = tiny_set(), Recipe(backbone="conv4-128", epochs=2, batch=20, episodes=20, frozen=1)
+    pretrain(data, RECIPE, tmp_path / "narrow", CPU, quiet)
+    start = tmp_path / "narrow" / BACKBONE
+    pretrain(data, recipe, tmp_path / "wide", CPU, quiet, start=start)
+    narrow, wide = (load_network(path)[0].state_dict() for path in (start, tmp_path / "wide" / BACKBONE))
+    lowest = [name for name in narrow if name.startswith(("backbone.0.", "backbone.1."))]
+    assert len(lowest) == 6
+    assert all(torch.equal(narrow[name], wide[name]) for name in lowest), "statistics of the norm among them"
+    assert not torch.equal(narrow["backbone.4.weight"], wide["backbone.4.weight"])
+    begun = make_model(data, recipe).f
+    begin_with(begun, start)
+    assert torch.equal(begun.state_dict()["backbone.4.weight"], narrow["backbone.4.weight"])
+    with pytest.raises(ValueError, match="another kind of network"):
+        begin_with(torch.nn.Linear(2, 3), start)
 
 
 def test_rotations_are_learned_beside_the_classes(tmp_path):

@@ -70,7 +70,7 @@ def test_variants_change_one_thing_each(home):
 def test_the_plan_is_the_papers_protocol_but_for_what_its_tables_vary():
     """A new option of an experiment must not let runs with it pass for the paper's own."""
     default = as_dict(FewShot())
-    varied = {"dataset", "backbone", "features", "shots", "K", "test_episodes", "seed"}
+    varied = {"dataset", "backbone", "features", "shots", "K", "test_episodes", "seed", "averaged"}
     for origin in plan.ORIGINS:
         planned = plan.plan(*origin)
         for group, more in ((planned.sib, set()), (planned.inductive, {"transductive"})):
@@ -78,6 +78,7 @@ def test_the_plan_is_the_papers_protocol_but_for_what_its_tables_vary():
                 for p in settings:
                     assert {name for name, value in as_dict(p).items() if value != default[name]} <= varied | more
                     assert (p.dataset, p.backbone, p.shots, p.K) == (*origin, shots, K)
+                    assert p.averaged == (origin in [("mini-imagenet", "conv4-64"), ("mini-imagenet", "conv4-128")])
                     assert p.transductive == (group is planned.sib)
                     assert p.test_episodes == {"cifar-fs": 5000, "mini-imagenet": 2000}[p.dataset]
         assert {key: [p.seed for p in settings] for key, settings in planned.sib.items()} == {
