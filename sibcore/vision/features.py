@@ -129,7 +129,8 @@ def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.
     f = f.to(device, memory_format=torch.channels_last)
     images, _ = split_tensors(data, what["split"])
     title = f"features of {data.name} {what['split']}"
-    features = extract(f, images, what=title).cpu()
+    # half of what suits larger networks: those that are pretrained here begin with maps of full size
+    features = extract(f, images, what=title, batch=max(1, batch_of(f, images.shape[1]) // 2)).cpu()
     views = features.new_empty(what["views"], *features.shape)
     for number in range(what["views"]):
         views[number] = extract(f, images, _random(number, device, **what["transform"]), f"{title}, view {number + 1}")

@@ -39,6 +39,18 @@ def test_features_are_those_of_the_frozen_network_in_the_order_of_the_split(netw
         assert bank.classes[bank.labels[number]] == data.classes[data.labels[row]]
 
 
+def test_averaged_features_are_a_bank_of_their_own(network, tmp_path):
+    data = tiny_set()
+    plain, averaged = (
+        feature_bank(network, data, "val", device=CPU, cache=tmp_path, averaged=a) for a in (False, True)
+    )
+    images = torch.tensor(data.images[data.rows("val")]).permute(0, 3, 1, 2) / 255
+    f, _ = load_network(network)
+    torch.testing.assert_close(averaged.features, (f(images) + f(images.flip(3))) / 2)  # one place: 16 pixels
+    assert plain.sha256 != averaged.sha256
+    assert feature_bank(network, data, "val", device=CPU, cache=tmp_path).sha256 == plain.sha256
+
+
 def test_extraction_in_batches_changes_nothing_and_leaves_the_mode_alone(network, monkeypatch):
     f, _ = load_network(network)
     images = torch.tensor(tiny_set().images)
