@@ -50,6 +50,7 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     "4 augmented views": {"features": "images", "views": 4},
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
+PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
@@ -139,6 +140,8 @@ def plan(dataset: str, backbone: str) -> Study:
     if (dataset, backbone) == ORIGINS[0]:  # what is studied, rather than measured alone
         inductive = {(p.shots, p.K): [p] for p in grid(base, transductive=[False], shots=SHOTS)}
         changed = {key: [p] for key, p in _changed(base, VARIANTS | IMAGE_VARIANTS).items()}
+    if (dataset, backbone) == ("mini-imagenet", "conv4-64"):
+        changed = {(PLAIN, K): [dataclasses.replace(base, K=K, averaged=False)] for K in (0, base.K)}
     tried = [sib[1, K][0] for K in STEPS] + [p for (name, _), (p,) in changed.items() if name in VARIANTS]
     rivals = {(name, shots): _rival(base, name, shots) for shots in SHOTS for name in BASELINES}
     return Study(sib, inductive, changed, rivals, {FEW_SHOT.id(p): p for p in tried})
