@@ -21,7 +21,9 @@ from sibrepro.query_size.plan import QuerySizeNotebook
 
 mpl.use("agg")
 SHORT = {"backbone": "conv4-128", "features": "images", "epochs": 10, "steps": 10_000}  # as it is planned on CIFAR-FS
-MINI = {"dataset": "mini-imagenet", "backbone": "conv4-128", "features": "images", "test_episodes": 2000}
+MINI = {"dataset": "mini-imagenet", "backbone": "conv4-128", "features": "images", "test_episodes": 2000} | {
+    "averaged": True
+}
 
 
 @pytest.fixture(autouse=True)
@@ -72,10 +74,11 @@ def test_the_plan_is_the_papers_protocol_but_for_n_and_a_shorter_training(datase
     }
     for (backbone, shots, n), settings in planned.items():
         assert [p.seed for p in settings] == ([0, 1, 2] if n == 15 else [0])
-        varied = {"dataset", "backbone", "features", "shots", "queries", "test_episodes", "seed"}
+        varied = {"dataset", "backbone", "features", "shots", "queries", "test_episodes", "seed", "averaged"}
         shorter = (dataset, backbone) == ("cifar-fs", "conv4-128")
         for p in settings:
             assert (p.dataset, p.backbone, p.shots, p.queries) == (dataset, backbone, shots, n)
+            assert p.averaged == (dataset == "mini-imagenet")
             assert (p.epochs, p.steps) == ((10, 10_000) if shorter else (0, 40_000))
             changed = {name for name, value in as_dict(p).items() if value != default[name]}
             assert changed <= varied | ({"epochs", "steps"} if shorter else set())
