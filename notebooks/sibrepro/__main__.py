@@ -69,6 +69,8 @@ def parser() -> argparse.ArgumentParser:
     few.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
     few.add_argument("--steps", type=int, default=40_000, help="meta-training steps")
     few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
+    both = "average features over an image and its mirror image, and neighbouring places of a Conv-4"
+    few.add_argument("--averaged", action="store_true", help=both)
     few.set_defaults(call=_few_shot)
 
     sweep = commands.add_parser("sweep", help="run one notebook over a grid of parameters, here or on a Dask cluster")
@@ -127,7 +129,7 @@ def _few_shot(options: argparse.Namespace) -> int:
     from sibrepro.few_shot import experiment as few_shot
 
     data = datasets.load(options.data, options.source) if options.features == "images" else None
-    names = ("backbone", "features", "steps", "views")
+    names = ("backbone", "features", "steps", "views", "averaged")
     settings = {name: getattr(options, name) for name in names} | {"dataset": options.data}
     for shots, K, seed in itertools.product(options.shots, options.K, options.seed):
         record = few_shot.few_shot(few_shot.FewShot(shots=shots, K=K, seed=seed, **settings), data)
