@@ -2,7 +2,8 @@
 
 A number in the text is followed by a comment that says what it is, and replaced by what that is now:
 
-    63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
+    63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column; of CIFAR-FS and
+    62.8<!--few_shot@mini-imagenet/conv4-128 SIB 3 1 ours-->        Conv-4-64, or of the image set and network it names
     0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
     71.3<!--pacs fine-tuned SIB 3 average-->      notebook 05's: features, method, K, target
     75.2<!--footing pt-map 1 balanced-->          notebook 07's: method, shots, queries
@@ -67,8 +68,9 @@ def effort() -> str:
 def _number(shown: str, what: str) -> str:
     """The value that a comment names, with as many decimals as are shown."""
     first, *rest = what.split(" ")
-    if first == "few_shot":
-        value = _cell(" ".join(rest))
+    table, _, origin = first.partition("@")
+    if table == "few_shot":
+        value = _cell(" ".join(rest), *(origin or "cifar-fs/conv4-64").split("/"))
     elif first == "pacs":
         value = _pacs(*rest)
     elif first == "footing":
@@ -88,10 +90,10 @@ def _footing(method: str, shots: str, queries: str) -> float:
     return footing.score(found.get((method, "mixture", int(shots))) or found[method, "", int(shots)], queries).mean
 
 
-def _cell(what: str) -> float:
+def _cell(what: str, dataset: str, backbone: str) -> float:
     method, K, shots, column = what.rsplit(" ", 3)
     rows = claims.few_shot_table()
-    settings = {"dataset": "cifar-fs", "backbone": "conv4-64", "method": method, "shots": int(shots)}
+    settings = {"dataset": dataset, "backbone": backbone, "method": method, "shots": int(shots)}
     rows = rows[(rows[list(settings)] == pd.Series(settings)).all(axis=1) & rows["ours"].notna()]
     rows = rows[rows["K"] == int(K)] if K != "-" else rows
     (value,) = rows[column]

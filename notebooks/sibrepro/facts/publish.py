@@ -52,6 +52,7 @@ def _write_checkpoints(experiment: Experiment, records: Iterable[Record]) -> Non
     for record in records:
         for name in experiment.checkpoints:
             weights, known = record.files.checkpoint(name)
+            known = {key: value for key, value in known.items() if key != "history"}  # it is among the run's arrays
             about[f"{record.id}/{name}"] = {"about": known, "sha256": record.files.checkpoint_hash(name)}
             tensors |= {f"{record.id}/{name}/{key}": tensor for key, tensor in weights.items()}
     content = safetensors.torch.save(tensors, {"about": json.dumps(about)})  # one entry: several have no fixed order
