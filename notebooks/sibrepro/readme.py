@@ -2,8 +2,8 @@
 
 A number in the text is followed by a comment that says what it is, and replaced by what that is now:
 
-    63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column; of CIFAR-FS and
-    62.8<!--few_shot@mini-imagenet/conv4-128 SIB 3 1 ours-->        Conv-4-64, or of the image set and network it names
+    63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
+    62.8<!--few_shot@mini-imagenet/conv4-128 SIB 3 1 ours-->    likewise, not of CIFAR-FS and Conv-4-64
     0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
     71.3<!--pacs fine-tuned SIB 3 average-->      notebook 05's: features, method, K, target
     75.2<!--footing pt-map 1 balanced-->          notebook 07's: method, shots, queries
