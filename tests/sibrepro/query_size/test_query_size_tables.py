@@ -21,9 +21,8 @@ from sibrepro.query_size.plan import QuerySizeNotebook
 
 mpl.use("agg")
 SHORT = {"backbone": "conv4-128", "features": "images", "epochs": 10, "steps": 10_000}  # as it is planned on CIFAR-FS
-MINI = {"dataset": "mini-imagenet", "backbone": "conv4-128", "features": "images", "test_episodes": 2000} | {
-    "averaged": True
-}
+MINI = {"dataset": "mini-imagenet", "backbone": "conv4-128", "features": "images", "averaged": True}
+MINI |= {"test_episodes": 2000}
 
 
 @pytest.fixture(autouse=True)
