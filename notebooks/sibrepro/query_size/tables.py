@@ -10,7 +10,7 @@ import pandas as pd
 from sibrepro import tables
 from sibrepro.facts import Record
 from sibrepro.query_size.experiment import USUAL
-from sibrepro.query_size.plan import BACKBONES, Key, published
+from sibrepro.query_size.plan import BACKBONES, SHOTS, Key, published
 from sibrepro.statistics import Score, over_seeds, paired, right
 
 PAPERS = {"val": "validation", "test": "test"}  # splits as the paper's table names them
@@ -26,6 +26,27 @@ def difference(first: Sequence[Record], second: Sequence[Record], split: str = "
     """Second minus first, on the same tasks of 15 queries per class."""
     name = f"{split}/usual"
     return paired(right(first, name).mean(0), right(second, name).mean(0), first[0].params["ways"] * USUAL)
+
+
+def against_ten(
+    found: Mapping[Key, Sequence[Record]], longer: Mapping[Key, Sequence[Record]], backbone: str
+) -> list[str]:
+    """What training with n = 45 does beside n = 10 at the full protocol, in words; `longer` are runs of `RESCALED`."""
+    lines = []
+    for shots in SHOTS:
+        small, large = (found.get((backbone, shots, n), []) for n in (10, 45))
+        same_length = longer.get((backbone, shots, 45), [])
+        if small and large and same_length and {r.params["steps"] for r in (*small, *large)} == {40_000}:
+            fall, rest = difference(small, large), difference(small, same_length)
+            own = score(large, "test", "own").mean > score(small, "test", "own").mean
+            near = "tested with 15 and steps of the trained length, within 0.3 points or better"
+            lines += [
+                f"{backbone}, {shots}-shot, n = 45 against n = 10",
+                f"  tested with 15, worse: {bool(fall.mean + fall.ci95 < 0)}",
+                f"  {near}: {bool(rest.mean > -0.3)}",
+                f"  tested with n, better: {own}",
+            ]
+    return lines
 
 
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:

@@ -194,3 +194,12 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
     assert axes[1].get_lines()[-1].get_xydata().round(1).tolist() == [[3, 77.3]]
     panels = drawn("06_corollary", terms=corollary_terms(found), records=[]).axes
     assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"
+
+
+def test_forty_five_queries_against_ten_in_words(home):
+    small, large, same = made(10, 80), made(45, 60), made(45, 80, RESCALED)
+    found, longer = {("conv4-64", 1, 10): [small], ("conv4-64", 1, 45): [large]}, {("conv4-64", 1, 45): [same]}
+    heading, worse, near, own = size_tables.against_ten(found, longer, "conv4-64")
+    assert heading == "conv4-64, 1-shot, n = 45 against n = 10"
+    assert [line.rsplit(": ")[1] for line in (worse, near, own)] == ["True", "True", "False"]
+    assert size_tables.against_ten(found, {}, "conv4-64") == []
