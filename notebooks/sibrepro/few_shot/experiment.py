@@ -58,7 +58,7 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
         return Source(hashes, lambda: shipped.load(p.dataset, p.backbone))
     data = data or datasets.load(p.dataset)
     network = network or pretrained_network(
-        data, p.backbone, **{name: getattr(p, name, 0) for name in ("epochs", "rotation")}
+        data, p.backbone, **{name: getattr(p, name, None) for name in ("epochs", "rotation", "start")}
     )
     hashes = {data.name: data.sha256, "network": sha256(network)}
     views, averaged = getattr(p, "views", 0), getattr(p, "averaged", False)
@@ -72,7 +72,17 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
 # What differs from the recipe's defaults, by image set and network. 84 pixels on a CPU take bfloat16, and small images
 # first; Conv-4-128 begins with the two layers that it has in common with Conv-4-64, and keeps the first as it is.
 _QUICKER = {"small": 48, "precision": "bfloat16"}
+FULLY = "pretrain-40e8d8a042c7"  # Conv-4-64 on CIFAR-FS, 50 epochs
 RECIPES: dict[tuple[str, str], dict[str, Any]] = {
+    ("cifar-fs", "conv4-128"): {
+        "backbone": "conv4-128",
+        "start": FULLY,
+        "frozen": 1,
+        "epochs": 30,
+        "small": 24,
+        "small_epochs": 12,
+    },
+    ("cifar-fs", "wrn-16-2"): {"backbone": "wrn-16-2", "epochs": 15, "small": 20, "small_epochs": 9},
     ("mini-imagenet", "conv4-64"): {"backbone": "conv4-64", "epochs": 30, "small_epochs": 20, **_QUICKER},
     ("mini-imagenet", "conv4-128"): {
         "backbone": "conv4-128",
@@ -86,9 +96,9 @@ RECIPES: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def pretrained_network(data: ImageSet, backbone: str, **changes: Any) -> Path:
-    """The file of the network that experiments on `data` use; a change of 0 is none from its recipe."""
-    changes = RECIPES.get((data.name, backbone), {}) | {name: value for name, value in changes.items() if value}
-    return pretrained(data, **{"backbone": backbone} | changes).files.path(pretrain.BACKBONE)
+    """The file of the network that experiments on `data` use; with changes that say something, one of those alone."""
+    said = {name: value for name, value in changes.items() if value} or RECIPES.get((data.name, backbone), {})
+    return pretrained(data, **{"backbone": backbone} | said).files.path(pretrain.BACKBONE)
 
 
 def pretrained(data: ImageSet, **changes: Any) -> Record:

@@ -13,7 +13,7 @@ from sibcore.baselines import BASELINES
 from sibrepro import statistics
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import settings, shipped
-from sibrepro.few_shot.experiment import RECIPES, together
+from sibrepro.few_shot.experiment import FULLY, RECIPES, together
 from sibrepro.few_shot.looks import compression, jpeg
 from sibrepro.few_shot.settings import (
     COMPRESSION,
@@ -30,6 +30,7 @@ from sibrepro.statistics import Score, over_seeds, right
 
 BACKBONES = ("conv4-64", "conv4-128")
 ORIGINS = [(dataset, backbone) for dataset in ("cifar-fs", "mini-imagenet") for backbone in (*BACKBONES, "wrn-28-10")]
+ORIGINS.append(("cifar-fs", "wrn-16-2"))  # the paper has none: a deeper network that a CPU can bear
 AVERAGED = {("mini-imagenet", backbone) for backbone in BACKBONES}  # chosen on validation classes, K = 0
 SHOTS, STEPS, SEEDS = (1, 5), (0, 1, 3, 5), (0, 1, 2)
 SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper's
@@ -51,11 +52,17 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
 PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
+# Gidaris et al. (2019): f learns to tell turned images apart, too. Both go on from the same network, equally long.
+FURTHER: dict[str, dict[str, Any]] = {
+    "with rotation": {"start": FULLY, "epochs": 12, "rotation": 1.0},
+    "without": {"start": FULLY, "epochs": 12},
+}
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
     Pretraining(backbone="conv4-64", epochs=SHORT),
     Pretraining(backbone="conv4-128", epochs=10),
+    *(Pretraining(backbone="conv4-64", **changes) for changes in FURTHER.values()),
     *(Pretraining(dataset=dataset, **changes) for (dataset, _), changes in RECIPES.items()),
 ]
 
@@ -154,11 +161,19 @@ def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> Study:
     return Study(*trained, single_facts(RIVAL, planned.rivals), single_facts(UNBALANCED, planned.unbalanced))
 
 
+def rotation_plan() -> dict[tuple[str, int, int], list[FewShot]]:
+    """SIB on the networks of FURTHER: by (name, shots, K), one of each seed."""
+    bases = {name: protocol(*ORIGINS[0], features="images", **changes) for name, changes in FURTHER.items()}
+    kinds = [(name, shots, K) for name in bases for shots in SHOTS for K in (0, 3)]
+    return {(name, shots, K): grid(bases[name], shots=[shots], K=[K], seed=SEEDS) for name, shots, K in kinds}
+
+
 def declared() -> dict[Experiment, list[Any]]:
     """Every run of this study that is, or is to be, published."""
     plans, first = [plan(*origin) for origin in ORIGINS], protocol(*ORIGINS[0], K=3)
     return {
-        FEW_SHOT: [p for one in plans for part in (one.sib, one.inductive, one.variants) for p in flat(part)],
+        FEW_SHOT: [p for one in plans for part in (one.sib, one.inductive, one.variants) for p in flat(part)]
+        + flat(rotation_plan()),
         RIVAL: [p for one in plans for p in one.rivals.values()],
         UNBALANCED: [p for one in plans for p in one.unbalanced.values()],
         settings.INSIDE: [first],
