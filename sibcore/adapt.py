@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
-from sibcore.sib import SIB, class_means, cosine_step, cosines, unit
+from sibcore.sib import SIB, cosine_step, cosines, unit
 
 TURNS = 4  # of an image: by 0, 90, 180 and 270 degrees
 
@@ -247,14 +247,3 @@ def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffl
         theta = model.theta(upright, turned, turns)
         predicted[part] = model.sib.classify(upright, theta[-1])[0].argmax(-1)
     return predicted
-
-
-def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
-    """lambda [k, d] to start from, and the centre [d] of unit features, of labelled source images [n, ...].
-
-    It is few-shot's: class means, with these images as the support set.
-    """
-    with torch.no_grad():
-        features = torch.cat([unit(f(part.float())) for part in inputs.split(256)])
-    centre = features.mean(0)
-    return unit(class_means(unit(features - centre), labels, ways)[0]), centre

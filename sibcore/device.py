@@ -12,15 +12,15 @@ import torch
 def pick_device(name: str | None = None) -> torch.device:
     """`name`, else the environment variable `SIB_DEVICE`, else the best of cuda, mps and cpu that is there."""
     name = name or os.environ.get("SIB_DEVICE")
+    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if not name:
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if _has_mps() else "cpu")
+        return torch.device(next(kind for kind, there in usable.items() if there))
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(
             f"SIB_DEVICE={name!r} is not a device: expected cpu, cuda, cuda:0, cuda:1, ... or mps"
         ) from None
-    usable = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": _has_mps()}
     if not usable.get(device.type, True):
         have = ", ".join(kind for kind, there in usable.items() if there)
         raise ValueError(f"SIB_DEVICE={name!r} is not usable with torch {torch.__version__} here: usable are {have}")
@@ -38,7 +38,3 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _has_mps() -> bool:
-    return torch.backends.mps.is_available()

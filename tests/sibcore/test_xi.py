@@ -1,3 +1,5 @@
+from itertools import chain
+
 import pytest
 import torch
 from torch import nn
@@ -36,6 +38,22 @@ def test_running_statistics_are_those_of_torchs_batch_normalisation_in_training_
     xi.eval(), theirs.eval()
     logits = random_logits(2, 6, 5, seed=9)
     assert torch.allclose(xi(logits).flatten(0, 1), theirs(logits.flatten(0, 1)), atol=1e-12)
+
+
+@pytest.mark.parametrize(("ways", "n"), [(2, 2), (5, 75), (20, 7)])
+def test_statistics_of_a_task_are_those_of_torchs_batch_normalisation_with_and_without_gradient(ways, n):
+    xi = Xi(ways, "task").double()
+    for number, parameter in enumerate(chain(xi.gains, xi.shifts)):  # away from 1 and 0
+        parameter.data += random_logits(*parameter.shape, seed=number)
+    theirs, logits = textbook_xi(xi), random_logits(3, n, ways)
+    for place, gain, shift in zip((2, 5), xi.gains, xi.shifts, strict=True):
+        theirs[place].weight.data, theirs[place].bias.data = gain.data, shift.data
+    expected = torch.stack([theirs(task) for task in logits])
+    kept = logits.clone()
+    assert torch.allclose(xi(logits), expected, atol=1e-10)
+    with torch.no_grad():
+        assert torch.allclose(xi(logits), expected, atol=1e-10)
+    assert torch.equal(logits, kept), "what xi is given stays as it is"
 
 
 def test_after_training_running_statistics_keep_the_queries_apart():

@@ -24,6 +24,7 @@ from sibcore.adapt import METHODS, Adapter, Bank, Schedule
 from sibcore.datasets import pacs
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.sib import class_means, unit
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import halves, imagenet_network
 from sibcore.vision.rotations import Rotations, hashes, rotations
@@ -137,7 +138,7 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> Numbers:
     device = pick_device()
     sources, held_out, target = domain_rows(p, bank)
     f = copy.deepcopy(f).to(device)
-    start, centre = adaptation.first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
+    start, centre = first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
     model = Adapter(f, start, centre, p.K, p.eta, p.method, p.seed).to(device)
     schedule = Schedule(**{field.name: getattr(p, field.name) for field in dataclasses.fields(Schedule)})
     seen, places = map_rows(bank), {}
@@ -207,3 +208,14 @@ def on_device(bank: Rotations) -> Rotations:
     """The bank where the model computes."""
     moved = {name: getattr(bank, name).to(pick_device()) for name in ("inputs", "labels", "domains")}
     return dataclasses.replace(bank, **moved)
+
+
+def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
+    """lambda [k, d] to start from, and the centre [d] of unit features, of labelled source images [n, ...].
+
+    It is few-shot's: class means, with these images as the support set.
+    """
+    with torch.no_grad():
+        features = torch.cat([unit(f(part.float())) for part in inputs.split(256)])
+    centre = features.mean(0)
+    return unit(class_means(unit(features - centre), labels, ways)[0]), centre
