@@ -54,8 +54,8 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
 PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
 # Gidaris et al. (2019): f learns to tell turned images apart, too. Both go on from the same network, equally long.
 FURTHER: dict[str, dict[str, Any]] = {
-    "with rotation": {"start": FULLY, "epochs": 12, "rotation": 1.0},
-    "without": {"start": FULLY, "epochs": 12},
+    "with rotation": {"start": FULLY, "epochs": 6, "rotation": 1.0},
+    "without": {"start": FULLY, "epochs": 6},
 }
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
