@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import safetensors.numpy
 import safetensors.torch
 
@@ -31,9 +32,18 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
         checksums.write(published.checkpoints_file(record.id), record.files.path(experiment.network).read_bytes())
     if experiment.checkpoints:
         _write_checkpoints(experiment, ordered)
-    write_atomically(published.arrays_file(experiment.name), safetensors.numpy.save(arrays))
+    write_atomically(published.arrays_file(experiment.name), packed(arrays))
     _write_lines(experiment, ordered)
     return sorted(new)
+
+
+def packed(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """The file of these arrays: of equal ones (the labels of a test set, say) it has the first alone."""
+    first: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+    same = {key: first.setdefault((str(a.dtype), a.shape, a.tobytes()), key) for key, a in arrays.items()}
+    kept = {key: arrays[key] for key in first.values()}
+    others = {key: name for key, name in same.items() if key != name}
+    return safetensors.numpy.save(kept, {"same": json.dumps(others)} if others else None)
 
 
 def line(record: Record) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The published facts: few files, read-only for everything but `sibrepro.facts.publish`.
 
     results/facts/<experiment>.jsonl              a line a run: id, version, params, metrics, provenance
-    results/facts/<experiment>.safetensors        its arrays, named "<id>/<array>"
+    results/facts/<experiment>.safetensors        its arrays, named "<id>/<array>"; of equal ones the first, and in the
+                                                  header, as "same", whose name stands for each of the others
     results/checkpoints/<experiment>.safetensors  what many small runs trained, named "<id>/<checkpoint>/<tensor>"
     results/checkpoints/<id>.safetensors          what one run trained, where that is a network
 
@@ -89,9 +90,14 @@ def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
 def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
     """By run and name."""
     file = arrays_file(experiment)
+    flat: dict[str, np.ndarray] = {}
     try:
-        flat = safetensors.numpy.load_file(file) if file.is_file() else {}
-    except safetensors.SafetensorError as error:
+        if file.is_file():
+            with safetensors.safe_open(file, "np") as opened:
+                flat = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118, it is not a dict
+                same = parse_json((opened.metadata() or {}).get("same", "{}"))
+            flat |= {key: flat[first] for key, first in same.items()}
+    except (safetensors.SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(f"{paths.relative(file)} is damaged ({error}): take it again (git checkout)") from error
     found: dict[str, dict[str, np.ndarray]] = {}
     for key, array in flat.items():

@@ -54,8 +54,8 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
 PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
 # Gidaris et al. (2019): f learns to tell turned images apart, too. Both go on from the same network, equally long.
 FURTHER: dict[str, dict[str, Any]] = {
-    "with rotation": {"start": FULLY, "epochs": 6, "rotation": 1.0},
-    "without": {"start": FULLY, "epochs": 6},
+    "six more epochs, with rotation": {"start": FULLY, "epochs": 6, "rotation": 1.0},
+    "six more epochs": {"start": FULLY, "epochs": 6},
 }
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
@@ -166,6 +166,11 @@ def rotation_plan() -> dict[tuple[str, int, int], list[FewShot]]:
     bases = {name: protocol(*ORIGINS[0], features="images", **changes) for name, changes in FURTHER.items()}
     kinds = [(name, shots, K) for name in bases for shots in SHOTS for K in (0, 3)]
     return {(name, shots, K): grid(bases[name], shots=[shots], K=[K], seed=SEEDS) for name, shots, K in kinds}
+
+
+def rotation_runs() -> dict[tuple[str, int, int], list[Record]]:
+    """What is published of it."""
+    return facts(FEW_SHOT, rotation_plan())
 
 
 def declared() -> dict[Experiment, list[Any]]:

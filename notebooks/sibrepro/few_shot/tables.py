@@ -10,7 +10,18 @@ import pandas as pd
 from sibcore.baselines import BASELINES
 from sibrepro import paper, tables
 from sibrepro.facts import Record
-from sibrepro.few_shot.plan import ORIGINS, REASONS, SHOTS, WEAK_START, Study, gain, published, sib_score
+from sibrepro.few_shot.plan import (
+    FURTHER,
+    ORIGINS,
+    REASONS,
+    SHOTS,
+    WEAK_START,
+    Study,
+    gain,
+    published,
+    rotation_runs,
+    sib_score,
+)
 from sibrepro.statistics import Score, metric
 
 BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")  # of the variants
@@ -20,6 +31,7 @@ STEPS = 3  # of SIB, where it is studied
 def table_rows() -> pd.DataFrame:
     """Everything published, for `tables.few_shot`: one row for each setting, seeds together."""
     rows = [row for origin in ORIGINS for row in _rows(published(*origin))]
+    rows += _sib_rows({(f"SIB, {name}", shots, K): runs for (name, shots, K), runs in rotation_runs().items()})
     columns = [*tables.FEW_SHOT, *tables.OURS, "episodes", "seeds", "run"]
     order = ["dataset", "backbone", "method", "K", "eta", "shots"]
     return pd.DataFrame(rows, columns=columns).sort_values(order, kind="stable", ignore_index=True)
@@ -29,14 +41,20 @@ def _rows(results: Study) -> list[dict[str, Any]]:
     kinds = {("SIB", *key): records for key, records in results.sib.items()}
     kinds |= {("inductive SIB", *key): records for key, records in results.inductive.items()}
     kinds |= {(f"SIB, {name}", 1, K): records for (name, K), records in results.variants.items()}
+    rows = _sib_rows(kinds)
+    for (name, shots), record in results.rivals.items():
+        setting = {"method": BASELINES[name].title, "transductive": BASELINES[name].transductive, "shots": shots}
+        rows.append(tables.row([record], metric(record, "balanced"), **setting))
+    return rows
+
+
+def _sib_rows(kinds: Mapping[tuple[str, int, int], Sequence[Record]]) -> list[dict[str, Any]]:
+    """Of trained SIBs by (method, shots, K)."""
     rows = []
     for (method, shots, K), records in kinds.items():
         p = records[0].params
         setting = {"transductive": p["transductive"] and K > 0, "K": K, "eta": p["eta"], "shots": shots}
         rows.append(tables.row(records, sib_score(records), method=method, **setting))
-    for (name, shots), record in results.rivals.items():
-        setting = {"method": BASELINES[name].title, "transductive": BASELINES[name].transductive, "shots": shots}
-        rows.append(tables.row([record], metric(record, "balanced"), **setting))
     return rows
 
 
@@ -106,12 +124,24 @@ def network_gains() -> pd.DataFrame:
         weak = [results.variants.get((WEAK_START, K)) for K in (0, STEPS)]
         if all(weak):
             rows.append(("ours", origin[0], f"{origin[1]}, {WEAK_START}", 1, sib_score(weak[0]), gain(*weak)))
+    dataset, backbone = ORIGINS[0]
+    for (name, shots), (before, after) in rotation_pairs().items():
+        rows.append(("ours", dataset, f"{backbone}, {name}", shots, sib_score(before), gain(before, after)))
     printed = paper.few_shot().query("method == 'SIB' and K in (0, @STEPS)").dropna(subset="value")
     for origin, part in printed.groupby(["dataset", "backbone", "shots"]):
         before, after = part.sort_values("K")["value"]
         rows.append(("paper", *origin, Score(before, float("nan")), Score(after - before, float("nan"))))
     flat = [(*what, start.mean, more.mean, more.ci95) for *what, start, more in rows]
     return pd.DataFrame(flat, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
+
+
+def rotation_pairs() -> dict[tuple[str, int], tuple[list[Record], list[Record]]]:
+    """Published runs without and with steps on the networks of FURTHER, by (name, shots)."""
+    runs = rotation_runs()
+    both = {
+        (name, shots): tuple(runs.get((name, shots, K), []) for K in (0, STEPS)) for name in FURTHER for shots in SHOTS
+    }
+    return {key: pair for key, pair in both.items() if all(pair)}
 
 
 def tried(results: Study) -> dict[str, Record]:

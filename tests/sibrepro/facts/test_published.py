@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors
 from made_up import published as publish
 from made_up import record
 
@@ -67,6 +68,33 @@ def test_adding_a_run_keeps_the_lines_of_the_others(project):
     assert len(after) == 2
     assert set(before) < set(after)
     np.testing.assert_array_equal(EXPERIMENT.published(Settings(seed=0)).arrays["curve"], np.ones(2))
+
+
+def test_equal_arrays_are_stored_once_and_read_as_they_were():
+    kinds = {
+        "labels": np.arange(500),
+        "bytes": np.arange(500, dtype=np.uint8),
+        "zero": np.zeros(2),
+        "minus": -np.zeros(2),
+    }
+    publish(EXPERIMENT, *(record(EXPERIMENT, Settings(seed=seed), METRICS, dict(kinds)) for seed in range(3)))
+    with safetensors.safe_open(published.arrays_file("made_up"), "np") as file:
+        assert len(file.keys()) == len(kinds)
+    for seed in range(3):
+        found = EXPERIMENT.published(Settings(seed=seed)).arrays
+        assert {name: (array.dtype, array.tobytes()) for name, array in found.items()} == {
+            name: (array.dtype, array.tobytes()) for name, array in kinds.items()
+        }
+
+
+def test_an_array_that_stands_for_one_that_is_missing_is_an_error():
+    publish(EXPERIMENT, *(record(EXPERIMENT, Settings(seed=seed), METRICS, {"a": np.arange(3)}) for seed in (0, 1)))
+    arrays = published.arrays_file("made_up")
+    first = min(EXPERIMENT.id(Settings(seed=seed)) for seed in (0, 1))
+    arrays.write_bytes(arrays.read_bytes().replace(f'"{first}/a":'.encode(), f'"{first}/b":'.encode()))
+    published._read.cache_clear()
+    with pytest.raises(ValueError, match=r"made_up.safetensors is damaged"):
+        published.find("made_up")
 
 
 def test_a_plan_takes_what_it_names_and_nothing_else():

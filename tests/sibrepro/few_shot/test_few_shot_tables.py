@@ -11,6 +11,7 @@ from few_shot_records import FULL, QUICK, computed_here, own_home, published, ri
 
 from sibcore.baselines import BASELINES
 from sibrepro import tables
+from sibrepro.few_shot import plan as few_shot_plan
 from sibrepro.few_shot import tables as few_shot_tables
 from sibrepro.few_shot.plan import published as published_results
 from sibrepro.statistics import Score
@@ -115,6 +116,25 @@ def test_every_kind_of_sib_has_a_name_of_its_own(variants):
     assert named.loc[("SIB, equivariant ξ", 1, 3), "run"] == variants["equivariant"].id
     unseeing = named[~named["transductive"].astype(bool)]
     assert set(unseeing.index) == {index for index in named.index if index[2] == 0 or index[0] == "inductive SIB"}
+
+
+def test_networks_that_learned_rotations_have_rows_and_gains_of_their_own(records):
+    planned = few_shot_plan.rotation_plan()
+    names = [*few_shot_plan.FURTHER]
+    assert [{p.rotation for key, ps in planned.items() if key[0] == name for p in ps} for name in names] == [
+        {1.0},
+        {0.0},
+    ]
+    runs = {key: sib(60 + 10 * (key[2] > 0) + key[1], planned[key][0]) for key in planned if key[0] == names[0]}
+    published(*runs.values())
+    rows = few_shot_tables.table_rows().set_index(["method", "shots", "K"])
+    for (name, shots, K), made in runs.items():
+        assert rows.loc[(f"SIB, {name}", shots, K), "run"] == made.id
+    gains = few_shot_tables.network_gains().set_index("backbone").loc[f"conv4-64, {names[0]}"]
+    assert gains["shots"].tolist() == [1, 5]
+    assert gains["gain"].tolist() == pytest.approx(
+        [runs[names[0], s, 3].metrics[f"best/{s}shot"] - runs[names[0], s, 0].metrics[f"best/{s}shot"] for s in (1, 5)]
+    )
 
 
 def test_the_living_table_takes_the_rows_and_reads_well(records, variants):

@@ -51,7 +51,7 @@ def test_one_class_cannot_validate(tmp_path):
         pretrained(alone, backbone="conv4-64", epochs=1, batch=5)
 
 
-def test_the_network_of_an_experiment_is_its_recipe_but_for_what_the_experiment_changes(monkeypatch, tmp_path):
+def test_the_network_of_an_experiment_is_its_recipe_or_what_the_experiment_says_of_it(monkeypatch, tmp_path):
     asked = []
 
     class Run:
@@ -61,11 +61,12 @@ def test_the_network_of_an_experiment_is_its_recipe_but_for_what_the_experiment_
     monkeypatch.setattr(experiment, "pretrained", lambda data, **changes: asked.append(changes) or Run)
     data = SimpleNamespace(name="mini-imagenet", sha256="0" * 64)
     (tmp_path / "backbone.safetensors").touch()
-    for changes in ({}, {"epochs": 3}, {"rotation": 1.0}, {"backbone": "wrn-28-10"}):
+    said = [{"epochs": 3}, {"start": "pretrain-1", "rotation": 1.0}, {"backbone": "wrn-28-10"}]
+    for changes in ({}, *said):
         experiment.source(FewShot(**{"dataset": "mini-imagenet", "backbone": "conv4-128"} | changes), data)
     recipe = experiment.RECIPES["mini-imagenet", "conv4-128"]
     assert recipe["start"]
-    assert asked == [recipe, recipe | {"epochs": 3}, recipe | {"rotation": 1.0}, {"backbone": "wrn-28-10"}]
+    assert asked == [recipe, *({"backbone": "conv4-128"} | changes for changes in said)]
 
 
 def test_small_images_first_cost_less():
