@@ -33,7 +33,7 @@ SIBS: dict[str, tuple[str, dict[str, str]]] = {
 # name of a network: the published run that pretrained it, and its image set
 NETWORKS: dict[str, tuple[str, str]] = {
     "conv4-64": ("pretrain-40e8d8a042c7", CIFAR),
-    "conv4-128": ("pretrain-5ac4be752399", CIFAR),
+    "conv4-128": ("pretrain-e10aa1fb3653", CIFAR),
     "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", MINI),
 }
 # with weights of others, which come in a package or are downloaded by one
