@@ -124,9 +124,6 @@ def network_gains() -> pd.DataFrame:
         weak = [results.variants.get((WEAK_START, K)) for K in (0, STEPS)]
         if all(weak):
             rows.append(("ours", origin[0], f"{origin[1]}, {WEAK_START}", 1, sib_score(weak[0]), gain(*weak)))
-    dataset, backbone = ORIGINS[0]
-    for (name, shots), (before, after) in rotation_pairs().items():
-        rows.append(("ours", dataset, f"{backbone}, {name}", shots, sib_score(before), gain(before, after)))
     printed = paper.few_shot().query("method == 'SIB' and K in (0, @STEPS)").dropna(subset="value")
     for origin, part in printed.groupby(["dataset", "backbone", "shots"]):
         before, after = part.sort_values("K")["value"]

@@ -118,7 +118,7 @@ def test_every_kind_of_sib_has_a_name_of_its_own(variants):
     assert set(unseeing.index) == {index for index in named.index if index[2] == 0 or index[0] == "inductive SIB"}
 
 
-def test_networks_that_learned_rotations_have_rows_and_gains_of_their_own(records):
+def test_networks_that_learned_rotations_have_rows_of_their_own(records):
     planned = few_shot_plan.rotation_plan()
     names = [*few_shot_plan.FURTHER]
     assert [{p.rotation for key, ps in planned.items() if key[0] == name for p in ps} for name in names] == [
@@ -130,11 +130,9 @@ def test_networks_that_learned_rotations_have_rows_and_gains_of_their_own(record
     rows = few_shot_tables.table_rows().set_index(["method", "shots", "K"])
     for (name, shots, K), made in runs.items():
         assert rows.loc[(f"SIB, {name}", shots, K), "run"] == made.id
-    gains = few_shot_tables.network_gains().set_index("backbone").loc[f"conv4-64, {names[0]}"]
-    assert gains["shots"].tolist() == [1, 5]
-    assert gains["gain"].tolist() == pytest.approx(
-        [runs[names[0], s, 3].metrics[f"best/{s}shot"] - runs[names[0], s, 0].metrics[f"best/{s}shot"] for s in (1, 5)]
-    )
+    pairs = few_shot_tables.rotation_pairs()
+    assert set(pairs) == {(names[0], 1), (names[0], 5)}, "what has no runs with and without steps is left out"
+    assert [[r.id for r in part] for part in pairs[names[0], 5]] == [[runs[names[0], 5, K].id] for K in (0, 3)]
 
 
 def test_the_living_table_takes_the_rows_and_reads_well(records, variants):
