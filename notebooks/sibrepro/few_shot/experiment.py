@@ -82,7 +82,13 @@ RECIPES: dict[tuple[str, str], dict[str, Any]] = {
         "small": 24,
         "small_epochs": 12,
     },
-    ("cifar-fs", "wrn-16-2"): {"backbone": "wrn-16-2", "epochs": 15, "small": 20, "small_epochs": 9},
+    ("cifar-fs", "wrn-16-2"): {
+        "backbone": "wrn-16-2",
+        "epochs": 40,
+        "small": 24,
+        "small_epochs": 16,
+        "precision": "bfloat16",
+    },
     ("mini-imagenet", "conv4-64"): {"backbone": "conv4-64", "epochs": 30, "small_epochs": 20, **_QUICKER},
     ("mini-imagenet", "conv4-128"): {
         "backbone": "conv4-128",

@@ -52,8 +52,10 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
 PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
-# Gidaris et al. (2019): f learns to tell turned images apart, too. Both go on from the same network, equally long.
+# Gidaris et al. (2019): f learns to tell turned images apart, too, from its first epoch on (beside the published network,
+# of the same recipe but for that) or in six more epochs that go on from the published network (beside six without).
 FURTHER: dict[str, dict[str, Any]] = {
+    "rotation": {"rotation": 1.0},
     "six more epochs, with rotation": {"start": FULLY, "epochs": 6, "rotation": 1.0},
     "six more epochs": {"start": FULLY, "epochs": 6},
 }
