@@ -117,7 +117,7 @@ class Adapter(nn.Module):
 
 
 class Bank(Protocol):
-    """Where f's inputs come from: `sibcore.vision.rotations.Rotations` or `Pictures`."""
+    """Where f's inputs come from: images under four rotations, or `Pictures`."""
 
     labels: Tensor
 

@@ -16,7 +16,7 @@ from sibcore.sib import unit
 
 
 class Method(Protocol):
-    """What can be evaluated: SIB, a group of them, and every class of `sibcore.baselines`."""
+    """What can be evaluated: SIB, a group of them, and every rival."""
 
     ways: int
 

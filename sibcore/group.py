@@ -1,6 +1,6 @@
 """Models that are trained together, S streams of tasks times E models per stream, behind one interface.
 
-`Stacked` does it for SIBs in one pass. `Apart` takes any models, heads of `sibcore.baselines` among them, one after
+`Stacked` does it for SIBs in one pass. `Apart` takes any models with an `answer` that has a gradient, one after
 another: it has what a stack lacks (noise, KL, running statistics, another xi), and is faster for one model as long as
 nothing is compiled. Model (s, e) is number s E + e.
 

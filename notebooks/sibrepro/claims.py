@@ -14,7 +14,6 @@ import itertools
 import numpy as np
 import pandas as pd
 
-from sibcore.baselines import HEADS
 from sibrepro import paper, tables
 from sibrepro.equal_footing import plan as equal_footing
 from sibrepro.equal_footing import tables as footing_tables
@@ -26,6 +25,7 @@ from sibrepro.pacs import plan as pacs
 from sibrepro.pacs import tables as pacs_tables
 from sibrepro.query_size import plan as query_size
 from sibrepro.query_size import tables as query_size_tables
+from sibrepro.rivals import HEADS
 from sibrepro.spinning_lines import plan as spinning_lines
 from sibrepro.statistics import Score
 from sibrepro.synthetic_gradients import plan as synthetic_gradients

@@ -23,13 +23,13 @@ from sibcore import datasets, train
 from sibcore.files import read_tensors, write_tensors
 from sibcore.vision.features import feature_bank
 from sibcore.vision.pretrain import BACKBONE
-from sibcore.vision.rotations import Rotations, extract
 from sibrepro import paths
 from sibrepro.facts import Record, local
 from sibrepro.facts import publish as facts
 from sibrepro.few_shot.experiment import Source, few_shot, pretrained, together
 from sibrepro.few_shot.settings import FewShot
 from sibrepro.pacs.experiment import Adaptation, adapt
+from sibrepro.pacs.rotations import Rotations, extract
 from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep.point import Point, attempt, read_all
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from sibcore.baselines import BASELINES
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro import paper
+from sibrepro.rivals import BASELINES
 
 
 def pick(table: pd.DataFrame, **settings: object) -> tuple[float, float]:

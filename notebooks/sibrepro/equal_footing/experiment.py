@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from sibcore import train
 from sibcore.apply.transduce import resized
-from sibcore.baselines import BASELINES, HEADS, RECENT, tune
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import Evaluation, evaluate
@@ -32,6 +31,7 @@ from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Banks, Numbers, numbers, source, tasks
 from sibrepro.few_shot.settings import ALPHA, Where
 from sibrepro.params import Count, NonNegative, Positive, parameters
+from sibrepro.rivals import BASELINES, HEADS, RECENT, tune
 
 UNTRAINED = BASELINES | RECENT
 SIBS = {

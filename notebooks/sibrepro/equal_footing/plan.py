@@ -7,10 +7,10 @@ import itertools
 
 from pydantic import Field
 
-from sibcore.baselines import HEADS
 from sibrepro.equal_footing.experiment import CONTENDER, FEWER, SIBS, UNTRAINED, Contender, Tasks
 from sibrepro.facts import Experiment, Record
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
+from sibrepro.rivals import HEADS
 
 SHOTS, SEEDS = (1, 5), (0, 1, 2)
 Key = tuple[str, str, int]  # method, tasks of its training, shots

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from sibcore.baselines import BASELINES
 from sibcore.evaluate import answers, most_likely
 from sibrepro.equal_footing.experiment import QUERIES, UNTRAINED, Contender
 from sibrepro.equal_footing.tables import Found, best, score
 from sibrepro.facts import Record
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.experiment import tasks
+from sibrepro.rivals import BASELINES
 from sibrepro.statistics import Score, over_seeds, paired, right
 
 

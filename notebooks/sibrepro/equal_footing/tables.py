@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from sibcore.baselines import HEADS
 from sibrepro.equal_footing.experiment import QUERIES, SHAPES, SIBS, UNTRAINED
 from sibrepro.equal_footing.plan import Key
 from sibrepro.facts import Record
 from sibrepro.facts.experiment import named
+from sibrepro.rivals import HEADS
 from sibrepro.statistics import Score, over_seeds, paired, right
 
 Found = Mapping[Key, Sequence[Record]]

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from sibcore import __version__, datasets, train
-from sibcore.baselines import BASELINES, tune
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler, Tasks
@@ -33,6 +32,7 @@ from sibrepro.facts import Experiment, Record, local, published
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import shipped
 from sibrepro.few_shot.settings import ALPHA, FEW_SHOT, PRETRAIN, RIVAL, FewShot, Pretraining, Rival
+from sibrepro.rivals import BASELINES, tune
 
 SPLITS = ("train", "val", "test")
 CHECKPOINTS = {"best": train.BEST, "last": train.LAST}

@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import Field
 
 from sibcore import datasets
-from sibcore.baselines import BASELINES
 from sibrepro import statistics
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import settings, shipped
@@ -26,6 +25,7 @@ from sibrepro.few_shot.settings import (
     Rival,
 )
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
+from sibrepro.rivals import BASELINES
 from sibrepro.statistics import Score, over_seeds, right
 
 BACKBONES = ("conv4-64", "conv4-128")
@@ -52,8 +52,8 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
 PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
-# Gidaris et al. (2019): f learns to tell turned images apart, too, from its first epoch on (beside the published network,
-# of the same recipe but for that) or in six more epochs that go on from the published network (beside six without).
+# Gidaris et al. (2019): f learns to tell turned images apart, too, from its first epoch on (beside the published one
+# of the same recipe but for that), or in six more epochs that go on from that network (beside six without).
 FURTHER: dict[str, dict[str, Any]] = {
     "rotation": {"rotation": 1.0},
     "six more epochs, with rotation": {"start": FULLY, "epochs": 6, "rotation": 1.0},

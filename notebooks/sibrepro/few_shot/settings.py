@@ -62,7 +62,7 @@ class FewShot:
 
 @parameters
 class Rival:
-    """A method of `sibcore.baselines`, tuned on validation classes and tested on the tasks that SIB is tested on."""
+    """A method of `sibrepro.rivals`, tuned on validation classes and tested on the tasks that SIB is tested on."""
 
     method: str = Field("nearest-centroid", description="a key of BASELINES")
     dataset: str = Field("cifar-fs", description="name of the image set")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from sibcore.baselines import BASELINES
 from sibrepro import paper, tables
 from sibrepro.facts import Record
 from sibrepro.few_shot.plan import (
@@ -22,6 +21,7 @@ from sibrepro.few_shot.plan import (
     rotation_runs,
     sib_score,
 )
+from sibrepro.rivals import BASELINES
 from sibrepro.statistics import Score, metric
 
 BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")  # of the variants

@@ -18,10 +18,10 @@ from torch import Tensor
 from sibcore.datasets.base import ImageSet
 from sibcore.files import key_of, pack, read_tensors, sha256
 from sibcore.sib import class_means, unit
-from sibcore.vision.rotations import Rotations
 from sibrepro.facts import Record, checksums, provenance
 from sibrepro.few_shot import shipped
 from sibrepro.pacs.first_stage import FEATURES
+from sibrepro.pacs.rotations import Rotations
 
 DIM = 34
 FILE = ("pacs", "fine-tuned")  # its name, as those of other features have one

@@ -23,14 +23,14 @@ from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.files import write_tensors
 from sibcore.sib import unit
-from sibcore.vision import finetune
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.features import extract
-from sibcore.vision.finetune import Recipe, make_model, own_statistics, start_from_means
-from sibcore.vision.rotations import hashes, turn
 from sibrepro.facts import Experiment, Record
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot.experiment import Numbers
+from sibrepro.pacs import finetune
+from sibrepro.pacs.finetune import Recipe, make_model, own_statistics, start_from_means
+from sibrepro.pacs.rotations import hashes, turn
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FEATURES = "features.safetensors"

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from sibcore.datasets import pacs
 from sibcore.datasets.pacs import DOMAINS
-from sibcore.vision.rotations import rotations
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Source
 from sibrepro.few_shot.plan import facts, flat
 from sibrepro.pacs import banks
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, adapt, source
 from sibrepro.pacs.first_stage import FINE_TUNED, FineTuned, first_stage
+from sibrepro.pacs.rotations import rotations
 from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, STATISTICS, TASKS, SecondStage, second_stage
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 

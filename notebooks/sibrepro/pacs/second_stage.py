@@ -23,9 +23,6 @@ from torch import Tensor
 
 from sibcore import adapt, train
 from sibcore.adapt import TURNS, Adapter
-from sibcore.baselines import BASELINES, RECENT, tune
-from sibcore.baselines.base import Baseline
-from sibcore.baselines.test_time import TEST_TIME, CosineClassifier
 from sibcore.device import pick_device
 from sibcore.episodes import Tasks
 from sibcore.evaluate import Method
@@ -37,6 +34,9 @@ from sibrepro.pacs import banks
 from sibrepro.pacs.banks import Bank, Look, View
 from sibrepro.pacs.experiment import ORDERS, SIZES
 from sibrepro.params import Count, NonNegative, Positive, parameters
+from sibrepro.rivals import BASELINES, RECENT, tune
+from sibrepro.rivals.base import Baseline
+from sibrepro.rivals.test_time import TEST_TIME, CosineClassifier
 
 RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
     name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")

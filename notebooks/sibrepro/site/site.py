@@ -39,7 +39,7 @@ TITLES = {  # of tables: the paper's first, in its order
 }
 WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
 INDEX = "index.html"
-REFERENCE = ["sibcore", "sibcore.apply.classifier", "sibcore.baselines", "sibcore.datasets", "sibcore.vision.features"]
+REFERENCE = ["sibcore", "sibcore.apply.classifier", "sibrepro.rivals", "sibcore.datasets", "sibcore.vision.features"]
 
 
 def build(

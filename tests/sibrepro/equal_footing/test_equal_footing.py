@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from sibcore.baselines import BASELINES
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.vision.features import Features
@@ -15,6 +14,7 @@ from sibcore.xi import EquivariantXi, SetXi
 from sibrepro.equal_footing import experiment, figures, plan, tables
 from sibrepro.equal_footing.experiment import PROBABILITIES, SHARES, Contender, contender, model_of, probe_sets
 from sibrepro.few_shot.experiment import Source
+from sibrepro.rivals import BASELINES
 
 SMALL = {"ways": 3, "queries": 4, "steps": 4, "batch": 2, "val_episodes": 6, "test_episodes": 10, "K": 2}
 

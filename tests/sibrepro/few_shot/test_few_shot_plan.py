@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from few_shot_records import FULL, QUICK, computed_here, own_home, published, record, rival, sib, unbalanced
 
-from sibcore.baselines import BASELINES
 from sibrepro.facts import Record
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot import plan, shipped
 from sibrepro.few_shot.plan import FewShotNotebook, Study
 from sibrepro.few_shot.settings import COMPRESSION, FEW_SHOT, JPEG, PRETRAIN, RIVAL, UNBALANCED, FewShot
+from sibrepro.rivals import BASELINES
 
 
 @pytest.fixture

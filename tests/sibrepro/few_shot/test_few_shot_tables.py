@@ -9,11 +9,11 @@ import pytest
 from cells import run
 from few_shot_records import FULL, QUICK, computed_here, own_home, published, rival, sib, unbalanced
 
-from sibcore.baselines import BASELINES
 from sibrepro import tables
 from sibrepro.few_shot import plan as few_shot_plan
 from sibrepro.few_shot import tables as few_shot_tables
 from sibrepro.few_shot.plan import published as published_results
+from sibrepro.rivals import BASELINES
 from sibrepro.statistics import Score
 
 

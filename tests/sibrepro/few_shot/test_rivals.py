@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tiny_images import few_shot_set, untrained_network
 
-from sibcore.baselines import BASELINES
 from sibcore.evaluate import evaluate
 from sibrepro.few_shot.experiment import few_shot, rival, source, tasks
 from sibrepro.few_shot.settings import FewShot, Rival
+from sibrepro.rivals import BASELINES
 
 
 def test_a_rival_is_scored_on_the_tasks_of_the_few_shot_runs(tmp_path, monkeypatch):

@@ -10,8 +10,7 @@ from torch import nn
 
 from sibcore.datasets.base import ImageSet
 from sibcore.datasets.pacs import DOMAINS
-from sibcore.vision import rotations
-from sibrepro.pacs import banks, experiment, first_stage, plan, second_stage
+from sibrepro.pacs import banks, experiment, first_stage, plan, rotations, second_stage
 from sibrepro.pacs.first_stage import FineTuned, split_rows
 from sibrepro.pacs.plan import StagesNotebook
 
