@@ -51,7 +51,7 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     "4 augmented views": {"features": "images", "views": 4},
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
-PLAIN = "features as they are"  # of the first origin that has averaged ones, with K = 0 too
+PLAIN = "features as they are"  # where they are averaged, with K = 0 too
 # Gidaris et al. (2019): f learns to tell turned images apart, too, from its first epoch on (beside the published one
 # of the same recipe but for that), or in six more epochs that go on from that network (beside six without).
 FURTHER: dict[str, dict[str, Any]] = {
@@ -149,7 +149,7 @@ def plan(dataset: str, backbone: str) -> Study:
     if (dataset, backbone) == ORIGINS[0]:  # what is studied, rather than measured alone
         inductive = {(p.shots, p.K): [p] for p in grid(base, transductive=[False], shots=SHOTS)}
         changed = {key: [p] for key, p in _changed(base, VARIANTS | IMAGE_VARIANTS).items()}
-    if (dataset, backbone) == ("mini-imagenet", "conv4-64"):
+    if (dataset, backbone) in AVERAGED:
         changed = {(PLAIN, K): [dataclasses.replace(base, K=K, averaged=False)] for K in (0, base.K)}
     tried = [sib[1, K][0] for K in STEPS] + [p for (name, _), (p,) in changed.items() if name in VARIANTS]
     rivals = {(name, shots): _rival(base, name, shots) for shots in SHOTS for name in BASELINES}
