@@ -17,29 +17,15 @@ from torch import Tensor
 
 from sibcore.episodes import Tasks
 from sibcore.evaluate import evaluate
-from sibrepro.rivals.alpha_tim import AlphaTIM
 from sibrepro.rivals.base import Baseline, Head
-from sibrepro.rivals.clustering import TIM, OptimalTransportMAP, SoftKMeans
-from sibrepro.rivals.ctm import CTM
-from sibrepro.rivals.finetuning import LogisticRegression, TransductiveFineTuning
-from sibrepro.rivals.gidaris import DynamicFewShot
+from sibrepro.rivals.clustering import PADDLE, UNEM, OptimalTransportMAP, ProtoLP, SoftKMeans
+from sibrepro.rivals.entropy import TIM, AlphaTIM, TransductiveFineTuning
 from sibrepro.rivals.gnn import GNN
-from sibrepro.rivals.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
-from sibrepro.rivals.leo import LEO
-from sibrepro.rivals.maml import MAML
-from sibrepro.rivals.matching import MatchingFCE
-from sibrepro.rivals.metaoptnet import MetaOptNet
-from sibrepro.rivals.paddle import PADDLE
-from sibrepro.rivals.propagation import LabelPropagation, LaplacianShot
-from sibrepro.rivals.proto_lp import ProtoLP
-from sibrepro.rivals.prototypical import Prototypical
-from sibrepro.rivals.qiao import PredictedParameters
-from sibrepro.rivals.r2d2 import R2D2
-from sibrepro.rivals.relation import Relation
+from sibrepro.rivals.linear import R2D2, SVM, LogisticRegression, MetaOptNet, RidgeRegression
+from sibrepro.rivals.metric import CTM, TADAM, MatchingFCE, MatchingNet, NearestCentroid, Prototypical, Relation
+from sibrepro.rivals.propagation import TPN, LabelPropagation, LaplacianShot
 from sibrepro.rivals.snail import SNAIL
-from sibrepro.rivals.tadam import TADAM
-from sibrepro.rivals.tpn import TPN
-from sibrepro.rivals.unem import UNEM
+from sibrepro.rivals.weights import LEO, MAML, DynamicFewShot, PredictedParameters
 
 BASELINES: dict[str, type[Baseline]] = {
     "nearest-centroid": NearestCentroid,

@@ -24,9 +24,7 @@ class GNN(Head):
 
     title = "GNN"
     paper = "Satorras & Bruna, 2018"
-    transductive = False
     defaults: ClassVar = {"width": 32}
-    grid: ClassVar = {"width": (32,)}
 
     def build(self) -> None:
         self.embedding = nn.Parameter(torch.eye(self.dim))

@@ -26,9 +26,7 @@ class SNAIL(Head):
 
     title = "SNAIL"
     paper = "Mishra et al., 2018"
-    transductive = False
     defaults: ClassVar = {"width": 64, "length": 32}
-    grid: ClassVar = {"width": (64,)}
 
     def build(self) -> None:
         delays = [2**i for i in range(math.ceil(math.log2(self.length)))]  # together they reach back `length` tokens
