@@ -62,13 +62,7 @@ HEADS: dict[str, type[Head]] = {  # as they were published
 }
 
 
-def tune(
-    cls: type[Baseline], ways: int, bank: Tensor, tasks: Tasks
-) -> tuple[dict[str, Any], list[tuple[dict[str, Any], float]]]:
-    """The best point of `cls.grid` on tasks of validation classes, and every point with its mean accuracy.
-
-    Of equally good points the first one wins.
-    """
+def tune(cls: type[Baseline], ways: int, bank: Tensor, tasks: Tasks) -> dict[str, Any]:
+    """The point of `cls.grid` that is best on tasks of validation classes; of equally good ones the first."""
     points = [dict(zip(cls.grid, values, strict=True)) for values in itertools.product(*cls.grid.values())]
-    table = [(point, evaluate(cls(ways, **point), bank, tasks).mean) for point in points]
-    return max(table, key=lambda row: row[1])[0], table
+    return max(points, key=lambda point: evaluate(cls(ways, **point), bank, tasks).mean)
