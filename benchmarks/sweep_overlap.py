@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import turns
+
 from sibrepro import paths
 
 NOTEBOOK = "02_spinning_lines"
@@ -38,9 +40,7 @@ def main() -> None:
     measured = {"ratio": two / one, "overhead_seconds": statistics.median(overheads)}
     print(f"{options.points} points: {one:.1f} s with one process, {two:.1f} s with two, load {os.getloadavg()[0]:.1f}")
     print(f"cells of a point: {statistics.median(cells for _, cells in points):.1f} s in the median, one process")
-    for name, value in measured.items():
-        print(f"{name:<20} {value:6.2f}   (at most {TARGETS[name]})")
-    print(json.dumps({name: round(value, 3) for name, value in measured.items()}))
+    turns.report(measured, TARGETS, "at most")
 
 
 def sweep(processes: int, points: int, epochs: int) -> tuple[float, list[tuple[float, float]]]:
