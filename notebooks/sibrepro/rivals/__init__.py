@@ -20,11 +20,10 @@ from sibcore.evaluate import evaluate
 from sibrepro.rivals.base import Baseline, Head
 from sibrepro.rivals.clustering import PADDLE, UNEM, OptimalTransportMAP, ProtoLP, SoftKMeans
 from sibrepro.rivals.entropy import TIM, AlphaTIM, TransductiveFineTuning
-from sibrepro.rivals.gnn import GNN
 from sibrepro.rivals.linear import R2D2, SVM, LogisticRegression, MetaOptNet, RidgeRegression
 from sibrepro.rivals.metric import CTM, TADAM, MatchingFCE, MatchingNet, NearestCentroid, Prototypical, Relation
+from sibrepro.rivals.networks import GNN, SNAIL
 from sibrepro.rivals.propagation import TPN, LabelPropagation, LaplacianShot
-from sibrepro.rivals.snail import SNAIL
 from sibrepro.rivals.weights import LEO, MAML, DynamicFewShot, PredictedParameters
 
 BASELINES: dict[str, type[Baseline]] = {

@@ -54,7 +54,7 @@ class Prototypical(Head):
 
 
 class TADAM(Head):
-    """Nearest centroids of embed(x) = x + V relu((1 + gamma) W x + beta), with a learned scale of the metric.
+    """Task-dependent adaptive metric: nearest centroids of embed(x) = x + V relu((1 + gamma) W x + beta), scaled.
 
     gamma = gamma_0 g and beta = beta_0 b, where a network makes (g, b) of the task: of the mean of its prototypes
     under gamma = beta = 0. The numbers gamma_0 and beta_0 start small, so that conditioning has to prove its worth.

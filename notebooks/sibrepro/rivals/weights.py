@@ -94,11 +94,12 @@ class MAML(Head):
 
 
 class LEO(Head):
-    """w_j = decode(z_j): z_j comes from the support set, and follows the gradient of its cross-entropy; then w_j does.
+    """Latent embedding optimisation: w_j = decode(z_j), where steps are taken on a short code of the classifier.
 
-    z_j is the mean over examples i of class j and i' of all classes of relation(encode x_i, encode x_i'). Encoder and
-    decoder are linear, as published, so the steps have a closed form and autograd alone gives the second order. Step
-    sizes alpha (of codes) and beta (of weights) are learned.
+    z_j comes from the support set, and follows the gradient of its cross-entropy; then w_j does. At first z_j is the
+    mean over examples i of class j and i' of all classes of relation(encode x_i, encode x_i'). Encoder and decoder
+    are linear, as published, so the steps have a closed form and autograd alone gives the second order. Step sizes
+    alpha (of codes) and beta (of weights) are learned.
     Left out: codes and weights are their means, not drawn from Gaussians, and so the penalties and dropout go.
     """
 
