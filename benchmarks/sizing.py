@@ -42,7 +42,7 @@ GPUS = (1, 8, 64)
 
 PIXELS = {"mini-imagenet": 84, "cifar-fs": 32}
 TRAINING, ALL = 64 * 600, 100 * 600  # images of either set: of the training classes, of all classes
-PACS = {"images": 9991, "turns": 4, "pixels": 224, "epochs": 60, "targets": 4, "methods": 3, "seeds": 3}
+PACS_IMAGES, PACS_RUNS = 60 * 9991 * 4, 4 * 3 * 3  # epochs, images, turns; targets, methods, seeds
 QUERY_SIZES = (3, 5, 10, 15, 30, 45)
 
 
@@ -121,26 +121,24 @@ def stages(measure: bool) -> list[Stage]:
     table_1 = FewShotNotebook(**of_profile("paper", "03_few_shot_tables"))
     gradients = SyntheticGradientsNotebook(**of_profile("paper", "04_synthetic_gradients"))
     origins = list(itertools.product(table_1.datasets, table_1.backbones))
-    turned = PACS["epochs"] * PACS["images"] * PACS["turns"]
-    many = PACS["targets"] * PACS["methods"] * PACS["seeds"]
+    learned = TRAINING * Recipe().epochs
     sizes = FewShot(dataset="mini-imagenet", backbone="conv4-128", K=3)
     return [
-        *(_images(1, "pretraining", *origin, TRAINING * Recipe().epochs, measure) for origin in origins),
-        _images(1, "PACS,", "", "resnet18", turned, measure, runs=many),
-        *(_images(2, "features", *origin, ALL, measure) for origin in origins),
+        *(_images(1, f"pretraining {data}", net, PIXELS[data], learned, measure) for data, net in origins),
+        _images(1, "PACS,", "resnet18", 224, PACS_IMAGES, measure, PACS_RUNS),
+        *(_images(2, f"features {data}", net, PIXELS[data], ALL, measure) for data, net in origins),
         *_meta("Table 1", table_1.experiments(), measure),
         *_meta("K and eta", [*gradients.experiments(), *gradients.tied_experiments()], measure),
         *_meta("query size", grid(sizes, queries=QUERY_SIZES, shots=(1, 5), seed=(0, 1, 2)), measure),
     ]
 
 
-def _images(phase: int, what: str, data: str, name: str, images: int, measure: bool, runs: int = 1) -> Stage:
+def _images(phase: int, what: str, name: str, pixels: int, images: int, measure: bool, runs: int = 1) -> Stage:
     """Images through a feature network, which learns from them in phase 1."""
-    pixels, batch = PIXELS.get(data, PACS["pixels"]), 2
+    batch = 2
     counted = flops(network_work(name, pixels, batch, phase == 1, "meta")) / batch
     seconds = cpu_seconds(network_work(name, pixels, batch, phase == 1)) / batch if measure else float("nan")
-    label = " ".join(filter(None, (what, data, name)))
-    return Stage(phase, label, runs, images, counted, seconds, UTILISATION[name])
+    return Stage(phase, f"{what} {name}", runs, images, counted, seconds, UTILISATION[name])
 
 
 def _meta(what: str, experiments: Iterable[FewShot], measure: bool) -> list[Stage]:
