@@ -1,4 +1,4 @@
-"""A loss on the support set, and the entropies of the queries' answers: sure of each, and, for some, of all classes."""
+"""Classifiers that descend: a loss on the support set, with the entropies of the queries' answers."""
 
 from __future__ import annotations
 
