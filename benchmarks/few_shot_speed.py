@@ -8,14 +8,13 @@ busy moment of the machine hits all of them; each number is the median over the 
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
+import itertools
 import time
 from collections.abc import Callable
 
 import reference_loop as reference
 import torch
+import turns
 from torch.nn import functional as F
 
 from sibcore.episodes import EpisodeSampler
@@ -31,32 +30,15 @@ TARGETS = {"train_ratio": 200, "eval_ratio": 400, "train_ratio_given_features": 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--no-compile", dest="compile", action="store_false", help="train without torch.compile")
-    options = parser.parse_args()
+    options = turns.parser(__doc__).parse_args()
     torch.set_num_threads(options.threads)
-
-    measurements = prepare(options.compile)
-    for measure in measurements.values():  # warm up, compile
-        measure()
-    rates: dict[str, list[float]] = {name: [] for name in measurements}
-    for _ in range(options.rounds):
-        for name, measure in measurements.items():
-            rates[name].append(measure())
-    median = {name: statistics.median(values) for name, values in rates.items()}
-
-    for name, value in median.items():
-        print(f"{name:28s} {value:9.2f} per second   (from {min(rates[name]):.2f} to {max(rates[name]):.2f})")
+    median = turns.median_rates(prepare(options.compile), options.rounds)
     ratios = {
         f"{what}_ratio{given}": median[f"{what}, sibcore"] / median[f"{what}, loop{given.replace('_', ' ')}"]
         for given in ("", "_given_features")
         for what in ("train", "eval")
     }
-    for name, ratio in ratios.items():
-        print(f"{name:28s} {ratio:9.1f} x            (at least {TARGETS[name]})")
-    print(json.dumps({name: round(ratio, 2) for name, ratio in ratios.items()}))
+    turns.report(ratios, TARGETS)
 
 
 def prepare(compile: bool) -> dict[str, Callable[[], float]]:
@@ -70,8 +52,7 @@ def prepare(compile: bool) -> dict[str, Callable[[], float]]:
     tasks = sampler.sample(0, 2048)
     one_hot = F.one_hot(tasks.support_labels, WAYS).float()
 
-    sib = SIB(WAYS, bank.shape[1], STEPS, ETA)
-    plain = reference.ReferenceSIB(WAYS, bank.shape[1], STEPS, ETA)
+    sib, plain = (SIB(WAYS, bank.shape[1], STEPS, ETA) for _ in range(2))
     optimizer = torch.optim.SGD(plain.parameters(), 1e-3, 0.9, nesterov=True, weight_decay=5e-4)
     augmented, clean = reference.transform(augment=True), reference.transform(augment=False)
 
@@ -90,18 +71,21 @@ def prepare(compile: bool) -> dict[str, Callable[[], float]]:
     def eval_sibcore() -> float:
         return rate(lambda: evaluate(sib, bank, sampler.sample(0, 2048)), 1) * 2048
 
-    steps = iter(slice(i % 256 * BATCH, i % 256 * BATCH + BATCH) for i in range(10**9))
-    single = iter(slice(i % 2048, i % 2048 + 1) for i in range(10**9))
+    steps = itertools.cycle(slice(i, i + BATCH) for i in range(0, 2048, BATCH))
+    single = itertools.cycle(slice(i, i + 1) for i in range(2048))
+
+    def train_loop(features: Callable[[slice], tuple], times: int) -> float:
+        return rate(lambda: reference.train_step(plain, optimizer, *features(next(steps))), times)
+
+    def eval_loop(features: Callable[[slice], tuple], times: int) -> float:
+        return rate(lambda: reference.accuracy(plain, *features(next(single))), times)
+
     return {
-        "train, loop": lambda: rate(
-            lambda: reference.train_step(plain, optimizer, *from_images(next(steps), augmented)), 1
-        ),
-        "train, loop given features": lambda: rate(
-            lambda: reference.train_step(plain, optimizer, *from_bank(next(steps))), 20
-        ),
+        "train, loop": lambda: train_loop(lambda part: from_images(part, augmented), 1),
+        "train, loop given features": lambda: train_loop(from_bank, 20),
         "train, sibcore": train_sibcore,
-        "eval, loop": lambda: rate(lambda: reference.accuracy(plain, *from_images(next(single), clean)), 8),
-        "eval, loop given features": lambda: rate(lambda: reference.accuracy(plain, *from_bank(next(single))), 50),
+        "eval, loop": lambda: eval_loop(lambda part: from_images(part, clean), 8),
+        "eval, loop given features": lambda: eval_loop(from_bank, 50),
         "eval, sibcore": eval_sibcore,
     }
 

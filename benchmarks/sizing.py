@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -28,7 +32,7 @@ from sibcore.vision.pretrain import CosineHead, Recipe
 from sibrepro import tables
 from sibrepro.few_shot.plan import FewShotNotebook
 from sibrepro.few_shot.settings import FewShot
-from sibrepro.params import of_profile
+from sibrepro.params import grid, of_profile
 from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
@@ -38,7 +42,7 @@ GPUS = (1, 8, 64)
 
 PIXELS = {"mini-imagenet": 84, "cifar-fs": 32}
 TRAINING, ALL = 64 * 600, 100 * 600  # images of either set: of the training classes, of all classes
-PACS = {"images": 9991, "turns": 4, "pixels": 224, "epochs": 60, "targets": 4, "methods": 3, "seeds": 3}
+PACS_IMAGES, PACS_RUNS = 60 * 9991 * 4, 4 * 3 * 3  # epochs, images, turns; targets, methods, seeds
 QUERY_SIZES = (3, 5, 10, 15, 30, 45)
 
 
@@ -88,19 +92,13 @@ def network_work(name: str, pixels: int, batch: int, train: bool, device: str = 
         network = backbone(name, pixels).train(train)
         head = CosineHead(network.dim, 64, 10.0)
         images, labels = torch.zeros(batch, 3, pixels, pixels), torch.zeros(batch, dtype=torch.long)
-
-    def step() -> None:
-        F.cross_entropy(head(network(images)), labels).backward()
-
-    def features() -> None:
-        with torch.no_grad():
-            network(images)
-
-    return step if train else features
+    return _step(lambda: head(network(images)), labels) if train else torch.no_grad()(lambda: network(images))
 
 
-def sib_work(p: FewShot, dim: int, train: bool) -> Callable[[], object]:
+def sib_work(p: FewShot, train: bool) -> Callable[[], object]:
     """A meta-training step (a batch of tasks), or one test task, without the stacking of many settings."""
+    with torch.device("meta"):
+        dim = backbone(p.backbone, PIXELS[p.dataset]).dim
     tasks = Schedule().batch if train else 1
     sib = SIB(p.ways, dim, p.K, p.eta)
     support = torch.ones(tasks, p.ways * p.shots, dim)
@@ -108,67 +106,54 @@ def sib_work(p: FewShot, dim: int, train: bool) -> Callable[[], object]:
     labels = torch.arange(p.ways).repeat_interleave(p.shots).expand(tasks, -1)
     answers = torch.arange(p.ways).repeat_interleave(p.queries).repeat(tasks)
 
-    def step() -> None:
-        F.cross_entropy(sib(support, labels, query).flatten(0, 1), answers).backward()
+    def logits() -> Tensor:
+        return sib(support, labels, query).flatten(0, 1)
 
-    def answer() -> None:
-        with torch.no_grad():
-            sib(support, labels, query)
+    return _step(logits, answers) if train else torch.no_grad()(logits)
 
-    return step if train else answer
+
+def _step(logits: Callable[[], Tensor], labels: Tensor) -> Callable[[], object]:
+    return lambda: F.cross_entropy(logits(), labels).backward()
 
 
 def stages(measure: bool) -> list[Stage]:
     """The paper profile's, in the order of their phases."""
     table_1 = FewShotNotebook(**of_profile("paper", "03_few_shot_tables"))
-    grid = SyntheticGradientsNotebook(**of_profile("paper", "04_synthetic_gradients"))
-    origins = [(dataset, backbone) for dataset in table_1.datasets for backbone in table_1.backbones]
-    found = [_images(1, "pretraining", *origin, TRAINING * Recipe().epochs, True, measure) for origin in origins]
-    found += [_images(2, "features", *origin, ALL, False, measure) for origin in origins]
-    found += _meta("Table 1", table_1.experiments(), measure)
-    found += _meta("K and eta", [*grid.experiments(), *grid.tied_experiments()], measure)
+    gradients = SyntheticGradientsNotebook(**of_profile("paper", "04_synthetic_gradients"))
+    origins = list(itertools.product(table_1.datasets, table_1.backbones))
+    learned = TRAINING * Recipe().epochs
     sizes = FewShot(dataset="mini-imagenet", backbone="conv4-128", K=3)
-    runs = [
-        dataclasses.replace(sizes, queries=n, shots=s, seed=i) for n in QUERY_SIZES for s in (1, 5) for i in (0, 1, 2)
+    return [
+        *(_images(1, f"pretraining {data}", net, PIXELS[data], learned, measure) for data, net in origins),
+        _images(1, "PACS,", "resnet18", 224, PACS_IMAGES, measure, PACS_RUNS),
+        *(_images(2, f"features {data}", net, PIXELS[data], ALL, measure) for data, net in origins),
+        *_meta("Table 1", table_1.experiments(), measure),
+        *_meta("K and eta", [*gradients.experiments(), *gradients.tied_experiments()], measure),
+        *_meta("query size", grid(sizes, queries=QUERY_SIZES, shots=(1, 5), seed=(0, 1, 2)), measure),
     ]
-    found += _meta("query size", runs, measure)
-    pacs = _images(1, "PACS,", "", "resnet18", PACS["epochs"] * PACS["images"] * PACS["turns"], True, measure)
-    found.append(dataclasses.replace(pacs, runs=PACS["targets"] * PACS["methods"] * PACS["seeds"]))
-    return sorted(found, key=lambda stage: stage.phase)
 
 
-def _images(phase: int, what: str, data: str, name: str, images: int, train: bool, measure: bool) -> Stage:
-    pixels, batch = PIXELS.get(data, PACS["pixels"]), 2
-    counted = flops(network_work(name, pixels, batch, train, "meta")) / batch
-    seconds = cpu_seconds(network_work(name, pixels, batch, train)) / batch if measure else float("nan")
-    label = " ".join(filter(None, (what, data, name)))
-    return Stage(phase, label, 1, images, counted, seconds, UTILISATION[name])
+def _images(phase: int, what: str, name: str, pixels: int, images: int, measure: bool, runs: int = 1) -> Stage:
+    """Images through a feature network, which learns from them in phase 1."""
+    batch = 2
+    counted = flops(network_work(name, pixels, batch, phase == 1, "meta")) / batch
+    seconds = cpu_seconds(network_work(name, pixels, batch, phase == 1)) / batch if measure else float("nan")
+    return Stage(phase, f"{what} {name}", runs, images, counted, seconds, UTILISATION[name])
 
 
 def _meta(what: str, experiments: Iterable[FewShot], measure: bool) -> list[Stage]:
     """Meta-training and evaluation, averaged over the experiments of a table."""
-    experiments = list(experiments)
-    kinds = {dataclasses.replace(p, seed=0, eta=1.0) for p in experiments}
-    costs = {}
-    for kind in kinds:
-        with torch.device("meta"):
-            dim = backbone(kind.backbone, PIXELS[kind.dataset]).dim
-        for train in (True, False):
-            work = sib_work(kind, dim, train)
-            costs[kind, train] = flops(work), cpu_seconds(work, 0.1) if measure else float("nan")
-
-    def mean(train: bool, which: int) -> float:
-        values = [costs[dataclasses.replace(p, seed=0, eta=1.0), train][which] for p in experiments]
-        return sum(values) / len(values)
-
-    p, schedule = experiments[0], Schedule()
+    kinds = Counter(dataclasses.replace(p, seed=0, eta=1.0) for p in experiments)
+    p, schedule = next(iter(kinds)), Schedule()
     tested = schedule.steps // schedule.every * p.val_episodes + 2 * 2 * p.test_episodes  # 1 and 5 shots, best and last
-    rate = UTILISATION["sib"]
-    train = Stage(
-        3, f"meta-training, {what}", len(experiments), schedule.steps, mean(True, 0), mean(True, 1), rate, LAUNCH
-    )
-    test = Stage(3, f"evaluation, {what}", len(experiments), tested, mean(False, 0), mean(False, 1), rate)
-    return [train, test]
+
+    def stage(name: str, items: int, train: bool, least: float = 0.0) -> Stage:
+        works = [sib_work(kind, train) for kind in kinds]
+        costs = [(flops(work), cpu_seconds(work, 0.1) if measure else float("nan")) for work in works]
+        mean = np.average(costs, axis=0, weights=list(kinds.values()))
+        return Stage(3, f"{name}, {what}", kinds.total(), items, *mean, UTILISATION["sib"], least)
+
+    return [stage("meta-training", schedule.steps, True, LAUNCH), stage("evaluation", tested, False)]
 
 
 def table(found: Iterable[Stage]) -> pd.DataFrame:
@@ -191,9 +176,10 @@ def table(found: Iterable[Stage]) -> pd.DataFrame:
 
 def wall_hours(found: Iterable[Stage], gpus: int) -> float:
     """Hours with so many GPUs: phases follow one another, runs of a phase are dealt out, none is shared."""
-    found = list(found)
-    phases = [[stage for stage in found if stage.phase == phase] for phase in sorted({s.phase for s in found})]
-    return sum(max(max(s.run_hours for s in part), sum(s.gpu_hours for s in part) / gpus) for part in phases)
+    phases: dict[int, list[Stage]] = {}
+    for stage in found:
+        phases.setdefault(stage.phase, []).append(stage)
+    return sum(max(*(s.run_hours for s in p), sum(s.gpu_hours for s in p) / gpus) for p in phases.values())
 
 
 def main() -> None:

@@ -10,12 +10,10 @@ one of them is measured for all. The last line is JSON.
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
 from collections.abc import Callable
 
 import torch
+import turns
 
 from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
@@ -29,35 +27,17 @@ TARGETS = {"stacked_ratio": 3}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = turns.parser(__doc__)
     parser.add_argument("--steps", type=int, default=50, help="steps of a measurement")
-    parser.add_argument("--no-compile", dest="compile", action="store_false", help="train without torch.compile")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-
-    measurements = prepare(options.steps, options.compile)
-    for measure in measurements.values():  # warm up, compile
-        measure()
-    seconds: dict[str, list[float]] = {name: [] for name in measurements}
-    for _ in range(options.rounds):
-        for name, measure in measurements.items():
-            seconds[name].append(measure())
-    median = {name: statistics.median(values) for name, values in seconds.items()}
-
-    for name, value in median.items():
-        low, high = 1 / max(seconds[name]), 1 / min(seconds[name])
-        print(f"{name:28s} {1 / value:9.2f} steps per second   (from {low:.2f} to {high:.2f})")
-    one_after_another = sum(median[f"alone, K = {K}"] for K, _ in SETTINGS)
-    ratios = {"stacked_ratio": one_after_another / median["stacked, 13 settings"]}
-    for name, ratio in ratios.items():
-        print(f"{name:28s} {ratio:9.1f} x                  (at least {TARGETS[name]})")
-    print(json.dumps({name: round(ratio, 2) for name, ratio in ratios.items()}))
+    median = turns.median_rates(prepare(options.steps, options.compile), options.rounds)
+    one_after_another = sum(1 / median[f"alone, K = {K}"] for K, _ in SETTINGS)
+    turns.report({"stacked_ratio": one_after_another * median["stacked, 13 settings"]}, TARGETS)
 
 
 def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
-    """Each measurement by name: called, it trains for a moment and returns the seconds of a step."""
+    """Each measurement by name: called, it trains for a moment and returns steps per second."""
     generator = torch.Generator().manual_seed(0)
     bank = torch.randn(CLASSES * PER_CLASS, DIM, generator=generator)
     sampler = EpisodeSampler(torch.arange(CLASSES).repeat_interleave(PER_CLASS), WAYS, SHOTS, QUERIES, seed=0)
@@ -66,14 +46,15 @@ def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
 
     def alone(K: int) -> Callable[[], float]:
         model = SIB(WAYS, DIM, K, 1e-3)
-        return lambda: 1 / train(model, bank, sampler, schedule, **options)[-1]["steps_per_second"]
-
-    def together(models: list[SIB]) -> float:
-        return 1 / train([models], bank, [sampler], schedule, **options)[0][0][-1]["steps_per_second"]
+        return lambda: train(model, bank, sampler, schedule, **options)[-1]["steps_per_second"]
 
     stack = [SIB(WAYS, DIM, K, eta) for K, eta in SETTINGS]
+
+    def together() -> float:
+        return train([stack], bank, [sampler], schedule, **options)[0][0][-1]["steps_per_second"]
+
     measurements = {f"alone, K = {K}": alone(K) for K in sorted({K for K, _ in SETTINGS})}
-    return measurements | {"stacked, 13 settings": lambda: together(stack)}
+    return measurements | {"stacked, 13 settings": together}
 
 
 if __name__ == "__main__":

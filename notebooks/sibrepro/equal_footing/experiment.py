@@ -130,7 +130,7 @@ def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:
 
 def _tuned(p: Contender, banks: Banks, folder: Path) -> Numbers:
     cls, bank = UNTRAINED[p.method], banks["val"]
-    options = {kind: tune(cls, p.ways, bank.features, tasks(p, bank, "val", a))[0] for kind, a in QUERIES.items()}
+    options = {kind: tune(cls, p.ways, bank.features, tasks(p, bank, "val", a)) for kind, a in QUERIES.items()}
     metrics, arrays = _tested(p, banks, {kind: cls(p.ways, **chosen) for kind, chosen in options.items()})
     return metrics | {"options": options}, arrays
 

@@ -196,7 +196,7 @@ def rival(p: Rival, **images: Any) -> Record:
 
     def compute(p: Rival) -> Numbers:
         banks, cls = origin.load(), BASELINES[p.method]
-        chosen, _ = tune(cls, p.ways, banks["val"].features, tasks(p, banks["val"], "val"))
+        chosen = tune(cls, p.ways, banks["val"].features, tasks(p, banks["val"], "val"))
         scores = {}
         for name, alpha in {"balanced": None, "unbalanced": ALPHA}.items():
             fixed, began = tasks(p, banks["test"], "test", alpha), time.perf_counter()

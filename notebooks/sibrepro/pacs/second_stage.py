@@ -315,4 +315,4 @@ def _tuned(bank: Bank, target: str, look: Look, method: str) -> dict[str, Any]:
     views = [banks.view(bank, *pair, look) for pair in pairs(target, bank.domain_names)]
     sampler = Minibatches(views, 64, 1.0, seed=1_000_001)
     (tasks,) = sampler.batches(0, 1, 120)
-    return tune(RIVALS[method], sampler.ways, sampler.bank, tasks)[0]
+    return tune(RIVALS[method], sampler.ways, sampler.bank, tasks)

@@ -17,29 +17,14 @@ from torch import Tensor
 
 from sibcore.episodes import Tasks
 from sibcore.evaluate import evaluate
-from sibrepro.rivals.alpha_tim import AlphaTIM
 from sibrepro.rivals.base import Baseline, Head
-from sibrepro.rivals.clustering import TIM, OptimalTransportMAP, SoftKMeans
-from sibrepro.rivals.ctm import CTM
-from sibrepro.rivals.finetuning import LogisticRegression, TransductiveFineTuning
-from sibrepro.rivals.gidaris import DynamicFewShot
-from sibrepro.rivals.gnn import GNN
-from sibrepro.rivals.inductive import SVM, MatchingNet, NearestCentroid, RidgeRegression
-from sibrepro.rivals.leo import LEO
-from sibrepro.rivals.maml import MAML
-from sibrepro.rivals.matching import MatchingFCE
-from sibrepro.rivals.metaoptnet import MetaOptNet
-from sibrepro.rivals.paddle import PADDLE
-from sibrepro.rivals.propagation import LabelPropagation, LaplacianShot
-from sibrepro.rivals.proto_lp import ProtoLP
-from sibrepro.rivals.prototypical import Prototypical
-from sibrepro.rivals.qiao import PredictedParameters
-from sibrepro.rivals.r2d2 import R2D2
-from sibrepro.rivals.relation import Relation
-from sibrepro.rivals.snail import SNAIL
-from sibrepro.rivals.tadam import TADAM
-from sibrepro.rivals.tpn import TPN
-from sibrepro.rivals.unem import UNEM
+from sibrepro.rivals.clustering import PADDLE, UNEM, OptimalTransportMAP, ProtoLP, SoftKMeans
+from sibrepro.rivals.entropy import TIM, AlphaTIM, TransductiveFineTuning
+from sibrepro.rivals.linear import R2D2, SVM, LogisticRegression, MetaOptNet, RidgeRegression
+from sibrepro.rivals.metric import CTM, TADAM, MatchingFCE, MatchingNet, NearestCentroid, Prototypical, Relation
+from sibrepro.rivals.networks import GNN, SNAIL
+from sibrepro.rivals.propagation import TPN, LabelPropagation, LaplacianShot
+from sibrepro.rivals.weights import LEO, MAML, DynamicFewShot, PredictedParameters
 
 BASELINES: dict[str, type[Baseline]] = {
     "nearest-centroid": NearestCentroid,
@@ -76,13 +61,7 @@ HEADS: dict[str, type[Head]] = {  # as they were published
 }
 
 
-def tune(
-    cls: type[Baseline], ways: int, bank: Tensor, tasks: Tasks
-) -> tuple[dict[str, Any], list[tuple[dict[str, Any], float]]]:
-    """The best point of `cls.grid` on tasks of validation classes, and every point with its mean accuracy.
-
-    Of equally good points the first one wins.
-    """
+def tune(cls: type[Baseline], ways: int, bank: Tensor, tasks: Tasks) -> dict[str, Any]:
+    """The point of `cls.grid` that is best on tasks of validation classes; of equally good ones the first."""
     points = [dict(zip(cls.grid, values, strict=True)) for values in itertools.product(*cls.grid.values())]
-    table = [(point, evaluate(cls(ways, **point), bank, tasks).mean) for point in points]
-    return max(table, key=lambda row: row[1])[0], table
+    return max(points, key=lambda point: evaluate(cls(ways, **point), bank, tasks).mean)

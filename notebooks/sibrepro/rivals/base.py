@@ -1,4 +1,4 @@
-"""What rivals share: their interface, and centres that are weighted sums of a task's points.
+"""What rivals share: their interface, an embedding to learn, and centres that are weighted sums of a task's points.
 
 Every centre or weight vector here is w_j = sum_i A_ji x_i over the N points of a task, so A [B, k, N] and the Gram
 matrix [B, N, N] of the points hold all there is to know: an iteration costs k N^2 instead of k N d operations. Tensors
@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+
+from sibcore.sib import unit
 
 
 class Baseline(nn.Module):
@@ -22,10 +25,10 @@ class Baseline(nn.Module):
 
     title: ClassVar[str]
     paper: ClassVar[str]
-    transductive: ClassVar[bool]
+    transductive: ClassVar[bool] = False
     trained: ClassVar[bool] = False
     defaults: ClassVar[dict[str, Any]]
-    grid: ClassVar[dict[str, tuple[Any, ...]]]
+    grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     def __init__(self, ways: int, **options: Any) -> None:
         """`options` are hyper-parameters other than by default: a number must be above 0, all else be in the grid."""
@@ -51,6 +54,35 @@ class Baseline(nn.Module):
         classes = torch.arange(self.ways, device=support.device)
         return (support_labels.unsqueeze(1) == classes[:, None]).to(support)
 
+    def centres(self, support: Tensor, support_labels: Tensor) -> Tensor:
+        """The mean [B, k, d] of each class."""
+        return shares(self.membership(support, support_labels)) @ support
+
+
+class MovingCentres(Baseline):
+    """Centres w_j start as the class means and move for `steps`; queries are answered by their place among them."""
+
+    transductive = True
+
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        products, right = gram(support, query), self.membership(support, support_labels)
+        return self.logits(self.coefficients(products, right), products)[..., support.shape[1] :].mT
+
+    def coefficients(self, products: Tensor, right: Tensor) -> Tensor:
+        """A [B, k, N] with w_j = sum_i A_ji x_i, from products [B, N, N] and right [B, k, m], the labels' one-hot."""
+        A = shares(F.pad(right, (0, products.shape[-1] - right.shape[-1])))
+        for _ in range(self.steps):
+            A = self.step(A, products, right)
+        return A
+
+    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
+        """The next A."""
+        raise NotImplementedError
+
+    def logits(self, A: Tensor, products: Tensor) -> Tensor:
+        """Of all points, [B, k, N]."""
+        return -self.scale * squared_distances(A, products)
+
 
 class Head(Baseline):
     """A method whose parameters `sibcore.train` learns on tasks of training classes; `answer` has a gradient.
@@ -70,6 +102,28 @@ class Head(Baseline):
 
     def build(self) -> None:
         raise NotImplementedError
+
+
+class Embedding(nn.Module):
+    """x -> x + V relu(U x), scaled to length 1: learned in place of the network, which is frozen here.
+
+    V = 0 at first: training starts from the frozen features.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.U, self.V = nn.Linear(dim, width), silent(nn.Linear(width, dim))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Unit features [..., d] -> [..., d]"""
+        return unit(features + self.V(self.U(features).relu()))
+
+
+def silent(layer: nn.Linear) -> nn.Linear:
+    """The layer with all weights 0: whatever it is added to begins as it was."""
+    for weights in layer.parameters():
+        nn.init.zeros_(weights)
+    return layer
 
 
 def shares(weights: Tensor) -> Tensor:

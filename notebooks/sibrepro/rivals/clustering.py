@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sibcore.sib import unit
-from sibrepro.rivals.base import Baseline, gram, shares, squared_distances
+from sibrepro.rivals.base import Baseline, Head, MovingCentres, gram, shares, squared_distances
 
 
-class SoftKMeans(Baseline):
+class SoftKMeans(MovingCentres):
     """Queries as unlabelled points refine the prototypes, as in semi-supervised Prototypical Networks.
 
     z_qj = softmax_j(-scale ||x_q - c_j||^2), then c_j is the mean of its support examples and of all queries with the
@@ -23,66 +25,99 @@ class SoftKMeans(Baseline):
 
     title = "Soft k-means"
     paper = "Ren et al., 2018"
-    transductive = True
     defaults: ClassVar = {"scale": 10.0, "steps": 20}
     grid: ClassVar = {"scale": (3.0, 5.0, 10.0, 20.0), "steps": (1, 20)}
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        products, right = gram(support, query), self.membership(support, support_labels)
-        return self.logits(self.coefficients(products, right), products)[..., support.shape[1] :].mT
+    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
+        return shares(self.labels(A, products, right))
 
-    def coefficients(self, products: Tensor, right: Tensor) -> Tensor:
-        """A [B, k, N] with c_j = sum_i A_ji x_i, from products [B, N, N] and right [B, k, m], the labels' one-hot."""
-        m, n = right.shape[-1], products.shape[-1] - right.shape[-1]
-        A = shares(F.pad(right, (0, n)))
-        for _ in range(self.steps):
-            z = self.logits(A, products)[..., m:].softmax(1)
-            A = shares(torch.cat([right, z], -1))
-        return A
-
-    def logits(self, A: Tensor, products: Tensor) -> Tensor:
-        return -self.scale * squared_distances(A, products)
+    def labels(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
+        """Of all points, [B, k, N]: those of the support set, and z."""
+        return torch.cat([right, self.logits(A, products)[..., right.shape[-1] :].softmax(1)], -1)
 
 
-class TIM(Baseline):
-    """Transductive information maximisation, with the alternating direction method (TIM-ADM).
+class ProtoLP(SoftKMeans):
+    """Soft k-means whose assignments are smoothed by label propagation before they move the prototypes.
 
-    min_w ce CE(support) - H(mean_q p_q) + alpha mean_q H(p_q) with p = softmax(-temperature / 2 ||x - w_j||^2), by
-        q_qj ~ p_qj^(1 + alpha) / (sum_q p_qj^(1 + alpha))^(1/2), scaled to the sum 1 over j, and
-        w_j = sum_i c_i [t_ij x_i + p_ij (w_j - x_i)] / sum_i c_i t_ij,
-    where t is y and c = ce / (1 + alpha) on the support set, t = q and c = m / n on the queries (Proposition 1).
-    All as published. H(mean_q p_q) is largest for balanced queries, which TIM so assumes.
+    Points are centred on their mean and scaled to length 1 again. Z [N, k] are the labels of the support, and
+    softmax(-scale ||x_q - c_j||^2) for queries. W = Z D^-1 Z^T with D = diag(sum_i Z_i) joins points that share
+    prototypes, and these get labels
+        Y = argmin ||Z_S Y - Y_S||^2 + smoothing tr (Z Y)^T (I - W) (Z Y),
+    a k x k system; c_j moves by the fraction `alpha` towards the mean with weights beta Z Y + (1 - beta) Z. Published
+    also with a transport plan for Z, where queries are known to be balanced, and then with a power transform. Left out
+    of the authors' code: features reduced to 40 principal components, and first prototypes of length 1.
     """
 
-    title = "TIM-ADM"
-    paper = "Boudiaf et al., 2020"
-    transductive = True
-    defaults: ClassVar = {"temperature": 15.0, "ce": 0.1, "alpha": 0.1, "steps": 150}
-    grid: ClassVar = {"temperature": (5.0, 7.5, 15.0, 30.0), "ce": (0.1, 1.0)}
+    title = "protoLP"
+    paper = "Zhu and Koniusz, 2023"
+    defaults: ClassVar = {"scale": 10.0, "smoothing": 0.05, "alpha": 0.2, "beta": 0.7, "steps": 50}
+    grid: ClassVar = {"scale": (5.0, 10.0, 20.0), "smoothing": (0.05, 1.0, 10.0)}
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        m, n = support.shape[1], query.shape[1]
-        right = self.membership(support, support_labels)
-        products = gram(support, query)
-        A = shares(F.pad(right, (0, n)))
-        for _ in range(self.steps):
-            A = self.step(A, products, right)
-        return self.logits(A, products)[..., m:].mT
+        m, points = support.shape[1], torch.cat([support, query], 1)
+        points = unit(points - points.mean(1, keepdim=True))
+        return super().answer(points[:, :m], support_labels, points[:, m:])
 
     def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        """Both updates: A [B, k, N], products [B, N, N], right [B, k, m] -> A [B, k, N]."""
-        m, n = right.shape[-1], A.shape[-1] - right.shape[-1]
-        log_p = self.logits(A, products).log_softmax(1)
-        p = log_p.exp()
-        log_q = (1 + self.alpha) * log_p[..., m:]
-        q = (log_q - log_q.logsumexp(-1, keepdim=True) / 2).softmax(1)
-        c = A.new_full((m + n,), m / n)
-        c[:m] = self.ce / (1 + self.alpha)
-        wanted, got = c * torch.cat([right, q], -1), c * p
-        return (wanted - got + got.sum(-1, keepdim=True) * A) / wanted.sum(-1, keepdim=True)
+        Z = self.labels(A, products, right)
+        weights = self.beta * self.propagate(Z, right) + (1 - self.beta) * Z
+        return A + self.alpha * (shares(weights) - A)
 
-    def logits(self, A: Tensor, products: Tensor) -> Tensor:
-        return -self.temperature / 2 * squared_distances(A, products)
+    def propagate(self, Z: Tensor, right: Tensor) -> Tensor:
+        """The labels Z Y of all points, within [0, 1]: Z [B, k, N], right [B, k, m] -> [B, k, N]."""
+        overlap = Z @ Z.mT
+        roughness = overlap - overlap / Z.sum(-1).unsqueeze(1) @ overlap
+        counts = torch.diag_embed(right.sum(-1))  # Z_S^T Z_S, and Z_S^T Y_S too
+        Y = torch.linalg.solve(counts + self.smoothing * roughness, counts)
+        return (Y.mT @ Z).clamp(0, 1)
+
+
+class PADDLE(Baseline):
+    """Primal-dual minimum description length: soft k-means that pays for the complexity of its partition.
+
+    min_u,c  scale [sum_q u_qj ||x_q - c_j||^2 + the same for the support set with its labels] + sum_q u_qj log u_qj
+             - penalty n sum_j pi_j log pi_j,   pi = mean_q u_q,
+    by steps that never raise it: u_q ~ pi^penalty exp(-scale ||x_q - c_j||^2), the concave last term being replaced by
+    its tangent, then pi, then centres c. Classes of few queries lose them, so nothing asks for balance. penalty = 0 is
+    soft k-means, penalty = 1 (as published, where it is lambda = n) is EM for a mixture with free proportions. The
+    publication has scale = 1 / 2 on features stretched to [0, 1] in each dimension; unit features need more.
+    """
+
+    title = "PADDLE"
+    paper = "Martin et al., 2022"
+    transductive = True
+    defaults: ClassVar = {"penalty": 1.0, "scale": 40.0, "steps": 100}
+    grid: ClassVar = {"penalty": (0.5, 1.0), "scale": (10.0, 20.0, 40.0, 80.0)}
+
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        right = self.membership(support, support_labels)
+        return em(gram(support, query), right, itertools.repeat((self.scale, self.penalty), self.steps)).mT
+
+
+class UNEM(Head):
+    """Unrolled generalised EM with spheres for classes (UNEM-Gaussian): PADDLE with an entropy's weight, learned.
+
+    Layer l of `layers` has u_q ~ exp([penalty_l log pi - scale ||x_q - c_j||^2] / T_l), then pi and the centres as in
+    PADDLE; penalty_l > 0 for the balance of classes, T_l > 1 for the softness of answers and one scale > 0 are all that
+    is learned, 2 `layers` + 1 numbers. As published: softplus keeps them positive, ten layers, Adam with rate 0.1.
+    Departures: the scale's logarithm is learned, because unit features need a large one, and the loss is the
+    cross-entropy of u (the authors' code takes u itself for logits). `scale` and `penalty` are where learning starts.
+    """
+
+    title = "UNEM"
+    paper = "Zhou et al., 2025"
+    transductive = True
+    defaults: ClassVar = {"layers": 10, "scale": 20.0, "penalty": 1.0}
+
+    def build(self) -> None:
+        self.log_scale = nn.Parameter(torch.tensor(math.log(self.scale)))
+        self.raw_penalty = nn.Parameter(torch.full((self.layers,), math.log(math.expm1(self.penalty))))
+        self.raw_softness = nn.Parameter(torch.full((self.layers,), -2.0))  # T = 1.13: near plain EM
+
+    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
+        T = 1 + F.softplus(self.raw_softness)
+        steps = zip(self.log_scale.exp() / T, F.softplus(self.raw_penalty) / T, strict=True)
+        return em(gram(support, query), self.membership(support, support_labels), steps).mT
 
 
 class OptimalTransportMAP(Baseline):
@@ -126,3 +161,15 @@ class OptimalTransportMAP(Baseline):
         for _ in range(self.sinkhorn):
             prices = n / self.ways / (kernel / (kernel * prices).sum(1, keepdim=True)).sum(-1, keepdim=True)
         return (log_kernel + prices.log()).log_softmax(1), prices
+
+
+def em(products: Tensor, right: Tensor, steps: Iterable[tuple[Any, Any]]) -> Tensor:
+    """Logits of u [B, k, n] after steps of (scale, penalty), for products [B, N, N] and labels right [B, k, m]."""
+    m, n = right.shape[-1], products.shape[-1] - right.shape[-1]
+    A, log_pi = shares(F.pad(right, (0, n))), 0.0  # equal proportions to begin with
+    for scale, penalty in steps:
+        logits = penalty * log_pi - scale * squared_distances(A, products)[..., m:]
+        log_u = logits.log_softmax(1)
+        log_pi = log_u.logsumexp(-1, keepdim=True)  # log of n pi, and n does not matter to any u
+        A = shares(torch.cat([right, log_u.exp()], -1))
+    return logits

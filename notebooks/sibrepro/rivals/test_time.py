@@ -19,7 +19,6 @@ class CosineClassifier(Baseline):
 
     title = "cosine classifier"
     paper = "Gidaris & Komodakis, 2018"
-    transductive = False
     defaults: ClassVar = {"scale": 10.0}
     grid: ClassVar = {"scale": (10.0,)}
 

@@ -70,10 +70,6 @@ def test_context_embeddings_agree_with_a_loop_over_the_support_in_order_of_typic
     torch.testing.assert_close(head.look(query, g[None])[0, 3], f, atol=1e-6, rtol=0)
 
 
-def test_without_context_there_is_nothing_to_read_it():
-    assert {name.split(".")[0] for name in MatchingFCE(4, 12, context=False).state_dict()} == {"embed", "log_scale"}
-
-
 def test_relations_are_those_of_an_mlp_over_each_pair():
     _, _, query, _ = tasks()
     centres, head = query[:, 5:9], Relation(4, 12).double()

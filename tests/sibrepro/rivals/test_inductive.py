@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestCentroid as SklearnCentroid
 from sklearn.svm import LinearSVC
 
 from sibrepro.rivals import SVM, MatchingNet, NearestCentroid, RidgeRegression
-from sibrepro.rivals.inductive import project_on_simplex
+from sibrepro.rivals.linear import project_on_simplex
 
 
 def test_nearest_centroid_agrees_with_scikit_learn():
