@@ -52,7 +52,8 @@ def prepare(compile: bool) -> dict[str, Callable[[], float]]:
     tasks = sampler.sample(0, 2048)
     one_hot = F.one_hot(tasks.support_labels, WAYS).float()
 
-    sib, plain = (SIB(WAYS, bank.shape[1], STEPS, ETA) for _ in range(2))
+    sib = SIB(WAYS, bank.shape[1], STEPS, ETA)
+    plain = reference.ReferenceSIB(WAYS, bank.shape[1], STEPS, ETA)
     optimizer = torch.optim.SGD(plain.parameters(), 1e-3, 0.9, nesterov=True, weight_decay=5e-4)
     augmented, clean = reference.transform(augment=True), reference.transform(augment=False)
 

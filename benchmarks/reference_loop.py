@@ -11,29 +11,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore.reference import synthesise
-from sibcore.sib import SIB
 from sibcore.vision._torchvision import torchvision
 
 MEAN, STD = (0.507, 0.487, 0.441), (0.267, 0.257, 0.276)
 
 
-def answer(sib: SIB, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
-    """Features support [B, m, d], one-hot labels [B, m, k], query [B, n, d] -> logits [B, n, k]."""
-    prototypes = one_hot.mT @ F.normalize(support, dim=-1) / one_hot.sum(1).unsqueeze(-1)
-    theta = prototypes * sib.prototype_weight
-    with torch.enable_grad():
-        theta = theta if theta.requires_grad else theta.requires_grad_()
-        for _ in range(sib.steps):
-            z = classify(sib, query, theta)
-            synthetic = synthesise(sib.xi, z.flatten(0, 1)).view_as(z)
-            (gradient,) = torch.autograd.grad(z, theta, synthetic, create_graph=True)
-            theta = theta - sib.eta * gradient
-    return classify(sib, query, theta)
+class ReferenceSIB(nn.Module):
+    """features: support [B, m, d], one-hot labels [B, m, k], query [B, n, d] -> logits [B, n, k]."""
 
+    def __init__(self, ways: int, dim: int, steps: int, eta: float) -> None:
+        super().__init__()
+        self.steps, self.eta = steps, eta
+        self.scale = nn.Parameter(torch.tensor(10.0))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+        self.prototype_weight = nn.Parameter(torch.ones(dim))
+        self.xi = nn.Sequential(
+            nn.Linear(ways, 8 * ways),
+            nn.ReLU(),
+            nn.BatchNorm1d(8 * ways, track_running_stats=False),
+            nn.Linear(8 * ways, 8 * ways),
+            nn.ReLU(),
+            nn.BatchNorm1d(8 * ways, track_running_stats=False),
+            nn.Linear(8 * ways, ways),
+        )
 
-def classify(sib: SIB, query: Tensor, theta: Tensor) -> Tensor:
-    return sib.scale * (sib.bias + F.normalize(query, dim=-1) @ F.normalize(theta, dim=-1).mT)
+    def forward(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        prototypes = one_hot.mT @ F.normalize(support, dim=-1) / one_hot.sum(1).unsqueeze(-1)
+        theta = prototypes * self.prototype_weight
+        with torch.enable_grad():
+            theta = theta if theta.requires_grad else theta.requires_grad_()
+            for _ in range(self.steps):
+                z = self.logits(query, theta)
+                synthetic = self.xi(z.flatten(0, 1)).view_as(z)
+                (gradient,) = torch.autograd.grad(z, theta, synthetic, create_graph=True)
+                theta = theta - self.eta * gradient
+        return self.logits(query, theta)
+
+    def logits(self, query: Tensor, theta: Tensor) -> Tensor:
+        return self.scale * (self.bias + F.normalize(query, dim=-1) @ F.normalize(theta, dim=-1).mT)
 
 
 def transform(augment: bool):
@@ -49,13 +64,13 @@ def features_of(f: nn.Module, images: Tensor, index: Tensor, prepare) -> Tensor:
         return f(batch).view(*index.shape, -1)
 
 
-def train_step(sib: SIB, optimizer, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> None:
-    logits = answer(sib, support, one_hot, query)
+def train_step(model: ReferenceSIB, optimizer, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> None:
+    logits = model(support, one_hot, query)
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
-def accuracy(sib: SIB, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> float:
-    return (answer(sib, support, one_hot, query).argmax(-1) == labels).float().mean().item()
+def accuracy(model: ReferenceSIB, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> float:
+    return (model(support, one_hot, query).argmax(-1) == labels).float().mean().item()
