@@ -28,8 +28,8 @@ def median_rates(measurements: Mapping[str, Callable[[], float]], rounds: int) -
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def report(ratios: Mapping[str, float], targets: Mapping[str, float]) -> None:
-    """Each ratio beside its target; the last line is JSON."""
-    for name, value in ratios.items():
-        print(f"{name:28s} {value:9.2f} x            (at least {targets[name]})")
-    print(json.dumps({name: round(value, 3) for name, value in ratios.items()}))
+def report(measured: Mapping[str, float], targets: Mapping[str, float], bound: str = "at least") -> None:
+    """Each number beside its target; the last line is JSON."""
+    for name, value in measured.items():
+        print(f"{name:28s} {value:9.2f}              ({bound} {targets[name]})")
+    print(json.dumps({name: round(value, 3) for name, value in measured.items()}))
