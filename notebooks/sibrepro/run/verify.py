@@ -42,7 +42,12 @@ def _pretrain(p: settings.Pretraining) -> Record:
 
 def _look(at: Callable[..., Record], images: bool = False) -> Callable[[settings.FewShot], Record]:
     """A look at what a few-shot run trained: at the published one."""
-    return lambda p: at(settings.FEW_SHOT.published(p), *([datasets.load(p.dataset)] if images else []))
+
+    def again(p: settings.FewShot) -> Record:
+        trained = settings.FEW_SHOT.published(p)
+        return at(trained, datasets.load(p.dataset)) if images else at(trained)
+
+    return again
 
 
 AGAIN = {  # what computes the run of some settings
