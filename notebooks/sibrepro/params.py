@@ -165,13 +165,11 @@ def _is_plain(name: str, value: object) -> bool:
 def _names_in_parameter_cells(history: list[str], fields: set[str]) -> set[str]:
     names: set[str] = set()
     for source in history:
-        try:
+        with contextlib.suppress(SyntaxError):  # magics and shell lines
             body = ast.parse(source).body
-        except SyntaxError:  # magics and shell lines
-            continue
-        if all(isinstance(node, ast.Assign) for node in body):
-            assigned = {target.id for node in body for target in node.targets if isinstance(target, ast.Name)}
-            names |= assigned if assigned & fields else set()
+            if all(isinstance(node, ast.Assign) for node in body):
+                assigned = {target.id for node in body for target in node.targets if isinstance(target, ast.Name)}
+                names |= assigned if assigned & fields else set()
     return names
 
 

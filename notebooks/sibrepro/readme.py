@@ -17,8 +17,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pandas as pd
-
 from sibcore.files import write_atomically
 from sibrepro import claims, paths
 from sibrepro.equal_footing import plan as equal_footing
@@ -92,9 +90,7 @@ def _footing(method: str, shots: str, queries: str) -> float:
 
 def _cell(what: str, dataset: str, backbone: str) -> float:
     method, K, shots, column = what.rsplit(" ", 3)
-    rows = claims.few_shot_table()
-    settings = {"dataset": dataset, "backbone": backbone, "method": method, "shots": int(shots)}
-    rows = rows[(rows[list(settings)] == pd.Series(settings)).all(axis=1) & rows["ours"].notna()]
-    rows = rows[rows["K"] == int(K)] if K != "-" else rows
+    rows = claims.few_shot_table().query("dataset == @dataset and backbone == @backbone and ours.notna()")
+    rows = rows.query(f"method == {method!r} and shots == {shots}" + (f" and K == {K}" if K != "-" else ""))
     (value,) = rows[column]
     return value

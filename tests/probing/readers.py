@@ -48,8 +48,8 @@ from sibrepro.facts import publish as facts
 from sibrepro.run.notebook import Notebook
 from sibrepro.run.pipeline import Job
 from sibrepro.run.sweep import grid, table
+from sibrepro.site import read_table
 from sibrepro.site.cleaning import clean
-from sibrepro.site.site import read_table
 
 FORK = multiprocessing.get_context("fork")
 SECONDS, PATIENCE = 3, 20  # at most, of a process that reads one input after another; of one input

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -87,13 +88,21 @@ class Experiment:
             manifest.note("run", name, how="published")
             return known
         how = "loaded" if here else "computed"
-        here = here or local.compute(name, self.version, params, compute, data, long, spent, state)
+        if here is None:
+            folder = local.folder_of(name)
+            function = functools.partial(compute, folder=folder) if long else compute
+            here = local.compute(folder, self.version, data, params, function, spent, state)
         local.say(f"{name}: {how}")
         verdict = compare.compare(known, here, self.tolerance) if known else None
         if verdict:
             local.say(str(verdict))
         manifest.note("run", name, how=how, compared=dataclasses.asdict(verdict) if verdict else None)
         return known if verdict and verdict.agrees else here
+
+    def recomputed(self, record: Record) -> compare.Comparison | None:
+        """A published run against that of this machine, if it was computed here from the same data."""
+        here = local.load(record.id, self.version, record.provenance.get("data", {}))
+        return compare.compare(record, here, self.tolerance) if here else None
 
     def is_done(self, params: Any, data: Mapping[str, str]) -> bool:
         """Whether `run` would have nothing to compute."""
@@ -120,10 +129,5 @@ def is_stale(record: Record) -> bool:
 
 def recomputed() -> list[compare.Comparison]:
     """Every published run that was computed on this machine too, compared."""
-    found = []
-    for experiment in EXPERIMENTS.values():
-        for name, record in published.find(experiment.name).items():
-            here = local.load(name, experiment.version, record.provenance.get("data", {}))
-            if here:
-                found.append(compare.compare(record, here, experiment.tolerance))
-    return found
+    facts = ((e, record) for e in EXPERIMENTS.values() for record in published.find(e.name).values())
+    return [verdict for experiment, record in facts if (verdict := experiment.recomputed(record))]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import sys
@@ -64,8 +63,7 @@ def load(name: str, version: int, data: Mapping[str, str]) -> Record | None:
 
 def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
     """Why the run in `folder` cannot be used as it is, or None if it can."""
-    problem = _damage(folder)
-    if problem:
+    if problem := _damage(folder):
         return problem
     if os.environ.get("SIB_FORCE") and folder not in _computed_here:
         return "forced"
@@ -77,8 +75,7 @@ def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
 
 def read(folder: Path) -> Record:
     """A finished run; every file is checked against the hash in `done`."""
-    problem = _damage(folder)
-    if problem:
+    if problem := _damage(folder):
         raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
     params, made, metrics = (_read_json(folder / f"{name}.json") for name in ("params", "provenance", "metrics"))
     arrays = safetensors.numpy.load_file(folder / ARRAYS)
@@ -86,27 +83,16 @@ def read(folder: Path) -> Record:
 
 
 def compute(
-    name: str,
-    version: int,
-    params: Any,
-    function: Compute,
-    data: Mapping[str, str],
-    long: bool,
-    spent: float,
-    state: str,
+    folder: Path, version: int, data: Mapping[str, str], params: Any, function: Compute, spent: float, state: str
 ) -> Record:
     """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
-    folder = folder_of(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with lock(folder):
-        reason = why_not(folder, version, data)
-        if reason:
-            say(f"{name}: computing ({reason})")
+        if reason := why_not(folder, version, data):
+            say(f"{folder.name}: computing ({reason})")
             made_of = {"version": version, "data": dict(data), "code": __version__}
             _empty(folder, made_of)
-            if long:
-                write_atomically(folder / PROVENANCE, _to_json(made_of))  # what its checkpoints are of
-                function = functools.partial(function, folder=folder)
+            write_atomically(folder / PROVENANCE, _to_json(made_of))  # what checkpoints in this folder are of
             try:
                 contents = _contents(params, function, made_of, spent)
             except BaseException:
@@ -129,20 +115,14 @@ def compute(
 def _empty(folder: Path, made_of: dict[str, Any]) -> None:
     """A folder to compute in: a stopped run goes on from checkpoints of this code and data, any other starts anew."""
     folder.mkdir(exist_ok=True)
-    anew = (folder / DONE).exists() or _begun_otherwise(folder, made_of)
+    begun = made_of
+    with contextlib.suppress(OSError, ValueError, TypeError):  # it was not begun, or does not say of what
+        begun = dict(_read_json(folder / PROVENANCE))
+    anew = (folder / DONE).exists() or not made_of.items() <= begun.items()
     (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
     for file in folder.iterdir():
         if (anew or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
             file.unlink()
-
-
-def _begun_otherwise(folder: Path, made_of: dict[str, Any]) -> bool:
-    """Whether a stopped run says that it was begun by another version, or of other data."""
-    try:
-        begun = dict(_read_json(folder / PROVENANCE))
-    except (OSError, ValueError, TypeError):
-        return False
-    return {name: begun.get(name) for name in made_of} != made_of
 
 
 def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: float) -> dict[str, bytes]:

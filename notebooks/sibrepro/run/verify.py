@@ -13,13 +13,14 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from unittest import mock
 
 from sibcore import datasets
 from sibrepro import paths
 from sibrepro.equal_footing.experiment import CONTENDER, contender
-from sibrepro.facts import Record, compare, local, published
-from sibrepro.facts.record import experiment_of
+from sibrepro.facts import Record, compare, published
+from sibrepro.facts.record import as_dict, experiment_of
 from sibrepro.few_shot import experiment as few_shot
 from sibrepro.few_shot import settings
 from sibrepro.few_shot.looks import compression, inside, jpeg, unbalanced
@@ -35,17 +36,26 @@ from sibrepro.zoo.any_way import ANY_WAY, any_way
 STEPS_PER_SECOND = 100  # of a training whose time is not known: only their order matters
 
 
-def _pretrain(record: Record) -> Record:
-    changes = {name: value for name, value in record.params.items() if name != "dataset"}
-    return few_shot.pretrained(datasets.load(record.params["dataset"]), **changes)
+def _pretrain(p: settings.Pretraining) -> Record:
+    return few_shot.pretrained(datasets.load(p.dataset), **{n: v for n, v in as_dict(p).items() if n != "dataset"})
 
 
-def _with_images(look: Callable) -> Callable:
-    return lambda trained: look(trained, datasets.load(trained.params["dataset"]))
+def _look(at: Callable[..., Record], images: bool = False) -> Callable[[settings.FewShot], Record]:
+    """A look at what a few-shot run trained: at the published one."""
+
+    def again(p: settings.FewShot) -> Record:
+        trained = settings.FEW_SHOT.published(p)
+        return at(trained, datasets.load(p.dataset)) if images else at(trained)
+
+    return again
 
 
-COMPUTE = {THEORY: study, SIB: model.sib_experiment, BNN: model.bnn_experiment, OPTIMUM: optimum.experiment}
-RUN = {  # by settings alone
+AGAIN = {  # what computes the run of some settings
+    THEORY: partial(THEORY.run, compute=study),
+    SIB: partial(SIB.run, compute=model.sib_experiment),
+    BNN: partial(BNN.run, compute=model.bnn_experiment),
+    OPTIMUM: partial(OPTIMUM.run, compute=optimum.experiment),
+    settings.PRETRAIN: _pretrain,
     settings.FEW_SHOT: few_shot.few_shot,
     settings.RIVAL: few_shot.rival,
     ADAPTATION: adapt,
@@ -53,16 +63,14 @@ RUN = {  # by settings alone
     SECOND_STAGE: second_stage,
     ANY_WAY: any_way,
     CONTENDER: contender,
+    settings.UNBALANCED: _look(unbalanced),
+    settings.INSIDE: _look(inside),
+    settings.JPEG: _look(jpeg, images=True),
+    settings.COMPRESSION: _look(compression, images=True),
+    settings.QUERY_SIZE: _look(query_size),
+    settings.RESCALED: _look(rescaled),
 }
-LOOK = {  # at what a few-shot run trained: at the published one
-    settings.UNBALANCED: unbalanced,
-    settings.INSIDE: inside,
-    settings.JPEG: _with_images(jpeg),
-    settings.COMPRESSION: _with_images(compression),
-    settings.QUERY_SIZE: query_size,
-    settings.RESCALED: rescaled,
-}
-RUNS = {experiment.name: experiment for experiment in (*COMPUTE, settings.PRETRAIN, *RUN, *LOOK)}
+RUNS = {experiment.name: experiment for experiment in AGAIN}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -91,20 +99,11 @@ def main(options: argparse.Namespace) -> int:
 def again(record: Record) -> compare.Comparison:
     """A published run computed here and compared; a FileNotFoundError where the data it is of are not here."""
     experiment = RUNS[experiment_of(record.id)]
-    p = experiment.settings_of(record)
     with mock.patch.dict(os.environ, SIB_RECOMPUTE="1"):
-        if experiment in COMPUTE:
-            experiment.run(p, COMPUTE[experiment])
-        elif experiment in RUN:
-            RUN[experiment](p)
-        elif experiment in LOOK:
-            LOOK[experiment](settings.FEW_SHOT.published(p))
-        else:
-            _pretrain(record)
-    here = local.load(record.id, experiment.version, record.provenance.get("data", {}))
-    if here is None:
-        raise FileNotFoundError("it was made of other data or features than are here")
-    return compare.compare(record, here, experiment.tolerance)
+        AGAIN[experiment](experiment.settings_of(record))
+    if verdict := experiment.recomputed(record):
+        return verdict
+    raise FileNotFoundError("it was made of other data or features than are here")
 
 
 def chosen(names: Sequence[str]) -> list[Record]:

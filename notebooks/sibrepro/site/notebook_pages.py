@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +24,23 @@ ACRONYMS = ("elbo", "kl", "maml", "sib", "pacs")
 
 @dataclasses.dataclass(frozen=True)
 class Notebook:
-    """A notebook and which of its copies is shown."""
+    """A notebook as it is shown: HTML, pictures by file name, headings by anchor, and the anchors of its figures."""
 
     name: str
-    content: nbformat.NotebookNode
+    title: str
     origin: str  # for readers: where this copy comes from
-
-    @classmethod
-    def read(cls, name: str, file: Path, origin: str) -> Notebook:
-        return cls(name, nbformat.read(file, as_version=4), origin)
+    body: Markup
+    pictures: dict[str, bytes]
+    headings: dict[str, Markup]
+    figures: dict[str, str]
 
     @property
     def number(self) -> str:
         return self.name.partition("_")[0]
 
     @property
-    def title(self) -> str:
-        """Its first heading, without a number of its own."""
-        text = next((c.source for c in self.content.cells if c.cell_type == "markdown"), "")
-        first = next((line for line in text.splitlines() if line.startswith("# ")), f"# {self.name}")
-        return first.removeprefix("# ").lstrip("0123456789 ·").strip()
-
-    @property
     def page(self) -> str:
         return f"{self.name}.html"
-
-
-@dataclasses.dataclass(frozen=True)
-class Page:
-    """The HTML of a notebook, its pictures by file name, its headings by anchor, the anchors of its figures."""
-
-    body: Markup
-    pictures: dict[str, bytes]
-    headings: dict[str, Markup]
-    figures: dict[str, str]
 
 
 class _Exporter(HTMLExporter):
@@ -65,21 +49,25 @@ class _Exporter(HTMLExporter):
         return markdown(source, attachments=context.get("cell", {}).get("attachments", {}))
 
 
-def render(notebook: Notebook, pages: set[str]) -> Page:
+def render(name: str, file: Path, origin: str, pages: Collection[str]) -> Notebook:
     """`pages` are the names of all notebooks that have one; links to others lose their target."""
-    content = nbformat.from_dict(notebook.content)
+    content = nbformat.read(file, as_version=4)
+    text = next((cell.source for cell in content.cells if cell.cell_type == "markdown"), "")
+    first = next((line for line in text.splitlines() if line.startswith("# ")), f"# {name}")
+    title = first.removeprefix("# ").lstrip("0123456789 ·").strip()  # without a number of its own
     figures = _prepare(content)
     options = Config({"ExtractOutputPreprocessor": {"enabled": True}})
     exporter = _Exporter(template_name="notebook", extra_template_basedirs=[str(ASSETS)], config=options)
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
-    resources = {"unique_key": notebook.name, "output_files_dir": f"{notebook.name}_files"}
+    resources = {"unique_key": name, "output_files_dir": f"{name}_files"}
     body, resources = exporter.from_notebook_node(content, resources=resources)
     body = body.replace("<table", '<div class="scroll" tabindex="0"><table').replace("</table>", "</table></div>")
     number = itertools.count()
     body = re.sub(r"<h2[^>]*>", lambda _: f'<h2 id="section-{next(number)}">', body)
     body = clean(body, pages)  # nothing is put together after it
-    headings = re.findall(r'<h2 id="(section-\d+)">(.*?)</h2>', body, flags=re.DOTALL)
-    return Page(Markup(body), resources["outputs"], {anchor: Markup(text) for anchor, text in headings}, figures)
+    found = re.findall(r'<h2 id="(section-\d+)">(.*?)</h2>', body, flags=re.DOTALL)
+    headings = {anchor: Markup(text) for anchor, text in found}
+    return Notebook(name, title, origin, Markup(body), resources["outputs"], headings, figures)
 
 
 def _prepare(content: nbformat.NotebookNode) -> dict[str, str]:

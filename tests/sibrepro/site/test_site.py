@@ -287,7 +287,7 @@ def test_what_a_notebook_should_show_stays(tiny):
 def test_an_error_while_writing_leaves_the_old_report_and_no_remains(tiny, monkeypatch):
     front = report.build()
     (front.parent / "mark").write_text("old")
-    monkeypatch.setattr("sibrepro.site.site.render", lambda *_: 1 / 0)
+    monkeypatch.setattr("sibrepro.site.render", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         report.build()
     assert (front.parent / "mark").read_text() == "old"
