@@ -107,7 +107,7 @@ def _predict(options: argparse.Namespace) -> int:
     if options.out.is_dir():
         raise ValueError(f"--out {options.out} is a folder: expected the name of a file to write, such as labels.csv")
     found = predict.predict(options.support, options.query, options.network, options.model, options.steps)
-    for problem in found.query.problems:
+    for problem in found.problems:
         print(f"left out: {problem}", file=sys.stderr)
     for doubt in predict.doubts(found):
         print(f"warning: {doubt}", file=sys.stderr)
