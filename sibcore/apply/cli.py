@@ -75,14 +75,7 @@ def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         return options.call(options)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        extra = "pip install 'sibcore[notebooks]' brings it"
-        print(f"error: this command needs the package {error.name}, which is not installed; {extra}", file=sys.stderr)
-        return 2
-    except OSError as error:  # a full disk, a folder that is not ours
+    except (ValueError, ModuleNotFoundError, OSError) as error:
         print(f"error: {_said(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -90,8 +83,13 @@ def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         return 130
 
 
-def _said(error: OSError) -> str:
-    """What the operating system said, on one line, and what to do about it."""
+def _said(error: Exception) -> str:
+    """What is wrong; of what the operating system said (a full disk, a folder that is not ours), on one line."""
+    if isinstance(error, ModuleNotFoundError):
+        extra = "pip install 'sibcore[notebooks]' brings it"
+        return f"this command needs the package {error.name}, which is not installed; {extra}"
+    if isinstance(error, ValueError):
+        return str(error)
     where = f"{error.filename}: " if error.filename else ""
     advice = f"; {HELP[error.errno]}" if error.errno in HELP else ""
     return " ".join(f"{where}{error.strerror or error}{advice}".split())
@@ -107,7 +105,7 @@ def _predict(options: argparse.Namespace) -> int:
     if options.out.is_dir():
         raise ValueError(f"--out {options.out} is a folder: expected the name of a file to write, such as labels.csv")
     found = predict.predict(options.support, options.query, options.network, options.model, options.steps)
-    for problem in found.query.problems:
+    for problem in found.problems:
         print(f"left out: {problem}", file=sys.stderr)
     for doubt in predict.doubts(found):
         print(f"warning: {doubt}", file=sys.stderr)

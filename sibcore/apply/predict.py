@@ -1,23 +1,35 @@
-"""Labels for a folder of pictures from a few labelled ones in class folders: `sib predict --support A --query B`."""
+"""Labels for a folder of pictures from a few labelled ones in class folders: `sib predict --support A --query B`.
+
+Pictures are decoded and encoded part by part; what cannot be read is told by name.
+"""
 
 from __future__ import annotations
 
+import collections
 import csv
 import dataclasses
 import io
+import itertools
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sibcore import zoo
-from sibcore.apply import folders
-from sibcore.apply.folders import Pictures
 from sibcore.apply.sheet import SIDE, contact_sheet
 from sibcore.apply.transduce import Answers, answers
+from sibcore.datasets.archive import Files, hidden
 from sibcore.datasets.base import few
+from sibcore.datasets.pictures import FORMATS, decode_one, in_order
+from sibcore.datasets.progress import meter
 from sibcore.device import pick_device
 from sibcore.files import write_atomically
+from sibcore.vision.features import encode
+
+PART = 32  # pictures in memory at a time, and as many that are being decoded
+LEAST = 8  # pixels on each side, below which a picture shows nothing
+READ = (*FORMATS, "TIFF", "PPM", "JPEG2000")  # what Pillow decodes by itself; other readers may run other programs
 
 COLUMNS = ("file", "label", "probability", "label_before")
 MOST = 120  # pictures on a contact sheet
@@ -26,15 +38,34 @@ EVEN = 0.9  # effective number of classes by number of classes, below which unev
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Pictures:
+    """Readable pictures of a folder: names from its top, and features [n, d]; what is wrong with the other files."""
+
+    files: Files
+    names: list[str]
+    features: Tensor
+    problems: list[str]
+
+    @property
+    def folders(self) -> list[str]:
+        """The top folder that each picture lies in; empty for one that lies in none."""
+        return [_folder(name) for name in self.names]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
     """The answer to one task. `truth` [n] is the class of each query, -1 where its folder has no class's name."""
 
     model: str
-    classes: list[str]
-    shots: dict[str, int]
+    shots: dict[str, int]  # of each class
     query: Pictures
     answers: Answers
     truth: Tensor
+    problems: list[str]
+
+    @property
+    def classes(self) -> list[str]:
+        return [*self.shots]
 
     @property
     def label(self) -> Tensor:
@@ -45,10 +76,15 @@ class Predictions:
         return self.answers.before.argmax(1)
 
     @property
+    def sure(self) -> Tensor:
+        """The probability of each label."""
+        return self.answers.after.amax(1)
+
+    @property
     def changed(self) -> Tensor:
         """The queries whose label adaptation changed, the surest first."""
         rows = (self.label != self.before).nonzero()[:, 0]
-        return rows[self.answers.after[rows].amax(1).argsort(descending=True, stable=True)]
+        return rows[self.sure[rows].argsort(descending=True, stable=True)]
 
     def accuracy(self) -> tuple[float, float, int] | None:
         """Percent before and after, and of how many queries; None where no label is known."""
@@ -62,20 +98,18 @@ class Predictions:
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
-        sure = self.answers.after.amax(1).tolist()
-        for name, label, probability, before in zip(self.query.names, self.label, sure, self.before, strict=True):
-            writer.writerow((name, self.classes[label], f"{probability:.4f}", self.classes[before]))
+        for name, label, sure, before in zip(self.query.names, self.label, self.sure, self.before, strict=True):
+            writer.writerow((name, self.classes[label], f"{sure:.4f}", self.classes[before]))
         return text.getvalue()
 
     def sheet(self) -> bytes:
         """PNG of the pictures whose label changed."""
-        rows = self.changed[:MOST].tolist()
-        images = [folders.read_picture(self.query.files, self.query.names[row], SIDE) for row in rows]
-        sure = self.answers.after.amax(1)
-        captions = [
-            f"{self.classes[self.before[row]]} -> {self.classes[self.label[row]]}\n{sure[row]:.0%}  {Path(name).name}"
-            for row, name in ((row, self.query.names[row]) for row in rows)
-        ]
+        images, captions = [], []
+        for row in self.changed[:MOST].tolist():
+            name, before, label = self.query.names[row], self.before[row], self.label[row]
+            images.append(read_picture(self.query.files, name, SIDE))
+            change = f"{self.classes[before]} -> {self.classes[label]}"
+            captions.append(f"{change}\n{self.sure[row]:.0%}  {Path(name).name}")
         return contact_sheet(images, captions)
 
 
@@ -91,19 +125,57 @@ def predict(
     `network` and `model` are names of `sibcore.zoo`; without a model, the any-way SIB.
     """
     f = zoo.load_pretrained(network).to(pick_device(), memory_format=torch.channels_last)
-    known = folders.pictures(f, support, "labelled", in_folders=True)
-    shots = folders.shots(known)
+    known = pictures(f, support, "labelled", in_folders=True)
+    shots = dict(sorted(collections.Counter(known.folders).items()))
     if len(shots) < 2:
         raise ValueError(f"{support} has pictures in one class folder alone, {min(shots)}: expected two or more")
-    asked = folders.pictures(f, query, "to label")
-    classes = [*shots]
-    labels = torch.tensor([classes.index(folder) for folder in known.folders])
-    truth = torch.tensor([classes.index(folder) if folder in shots else -1 for folder in asked.folders])
+    asked = pictures(f, query, "to label")
+    number = {name: i for i, name in enumerate(shots)}
+    labels, truth = (torch.tensor([number.get(name, -1) for name in found.folders]) for found in (known, asked))
     model = model or zoo.ANY_WAY
-    sib = zoo.load_pretrained(model, len(classes), f.dim, steps)
+    sib = zoo.load_pretrained(model, len(shots), f.dim, steps)
     found = answers(sib, known.features, labels, asked.features)
-    asked = dataclasses.replace(asked, problems=known.problems + asked.problems)
-    return Predictions(model, classes, shots, asked, found, truth)
+    return Predictions(model, shots, asked, found, truth, known.problems + asked.problems)
+
+
+def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = False) -> Pictures:
+    """The pictures in a folder or zip, at any depth; `in_folders`: one that lies in no class folder is a problem."""
+    source = Path(source).expanduser()
+    if not source.exists():
+        raise ValueError(f"{source} does not exist: expected a folder of pictures")
+    files = Files(source)
+    visible = [name for name in files.names if not hidden(name)]
+    names = [name for name in visible if _folder(name) or not in_folders]
+    problems = [f"{name} lies in no class folder" for name in visible if in_folders and not _folder(name)]
+
+    def one(name: str) -> np.ndarray | ValueError:
+        try:
+            return read_picture(files, name, network.image_size)
+        except ValueError as error:
+            return error
+
+    kept, features, decoded = [], [], zip(names, in_order(one, names, PART), strict=True)
+    with meter(len(names), f"{what}: {source.name}", " pictures") as bar:
+        while part := dict(itertools.islice(decoded, PART)):
+            good = {name: image for name, image in part.items() if isinstance(image, np.ndarray)}
+            problems += [str(error) for name, error in part.items() if name not in good]
+            if good:
+                kept += good
+                features.append(encode(network, np.stack([*good.values()])))
+            bar.update(len(part))
+    if not kept:
+        seen = f"; {few(problems)}" if problems else ""
+        raise ValueError(f"{source} has no picture that can be read{' in a class folder' if in_folders else ''}{seen}")
+    return Pictures(files, kept, torch.cat(features), problems)
+
+
+def read_picture(files: Files, name: str, size: int) -> np.ndarray:
+    """uint8 [size, size, 3]"""
+    return decode_one(files.read(name), name, size, least=LEAST, formats=READ)
+
+
+def _folder(name: str) -> str:
+    return name.split("/")[0] if "/" in name else ""
 
 
 def doubts(found: Predictions) -> list[str]:

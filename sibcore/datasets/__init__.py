@@ -8,13 +8,8 @@ from types import ModuleType
 
 from sibcore.datasets.base import ImageSet, MissingData
 
-# name -> module with `load(source=None, cache=None, ...) -> ImageSet`; imported when asked for
-MODULES = {
-    "cifar-fs": "sibcore.datasets.cifar_fs",
-    "folder": "sibcore.datasets.folder",
-    "mini-imagenet": "sibcore.datasets.mini_imagenet",
-    "pacs": "sibcore.datasets.pacs",
-}
+# each is a module with `load(source=None, cache=None, ...) -> ImageSet`, imported when asked for
+MODULES = ("cifar-fs", "folder", "mini-imagenet", "pacs")
 
 
 def load(name: str, source: Path | None = None, cache: Path | None = None, **options: object) -> ImageSet:
@@ -34,5 +29,5 @@ def load(name: str, source: Path | None = None, cache: Path | None = None, **opt
 def module(name: str) -> ModuleType:
     """The module of the data set `name`."""
     if name not in MODULES:
-        raise ValueError(f"there is no data set {name!r}: expected one of {', '.join(sorted(MODULES))}")
-    return import_module(MODULES[name])
+        raise ValueError(f"there is no data set {name!r}: expected one of {', '.join(MODULES)}")
+    return import_module(f"sibcore.datasets.{name.replace('-', '_')}")

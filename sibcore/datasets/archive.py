@@ -35,7 +35,7 @@ class Files:
         self.names = sorted(self._stamps)
 
     def pictures(self, below: str = "") -> list[str]:
-        """The names of all pictures below a folder, apart from hidden files and those that macOS puts into a zip."""
+        """The names of all pictures below a folder, apart from hidden ones."""
         prefix = f"{below}/" if below else ""
         return [name for name in self.names if name.startswith(prefix) and _is_picture(name)]
 
@@ -98,9 +98,13 @@ class Files:
         return self._zip.open(member)
 
 
+def hidden(name: str) -> bool:
+    """Whether a file is hidden, or one of those that macOS puts into a zip."""
+    return any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+
+
 def _is_picture(name: str) -> bool:
-    hidden = any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
-    return name.lower().endswith(PICTURES) and not hidden
+    return name.lower().endswith(PICTURES) and not hidden(name)
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:

@@ -110,21 +110,16 @@ def image_set(name: str, images: np.ndarray, index: Index) -> ImageSet:
     """Put pixels and index together; also for sets that are made in memory."""
     if len(index.labels) != len(images):
         raise ValueError(f"{name}: {len(images)} images but {len(index.labels)} labels")
-    if images.flags.writeable:
-        images.flags.writeable = False
+    images.flags.writeable = False
+    digest = hashlib.sha256(np.ascontiguousarray(images))
+    digest.update(json.dumps([images.shape, dataclasses.asdict(index)], sort_keys=True).encode())
     return ImageSet(
         name=name,
         images=images,
         labels=np.asarray(index.labels, dtype=np.int64),
         classes=tuple(index.classes),
         splits={split: tuple(classes) for split, classes in index.splits.items()},
-        sha256=content_hash(images, dataclasses.asdict(index)),
+        sha256=digest.hexdigest(),
         domains=None if index.domains is None else np.asarray(index.domains, dtype=np.int64),
         domain_names=tuple(index.domain_names),
     )
-
-
-def content_hash(images: np.ndarray, index: Mapping) -> str:
-    digest = hashlib.sha256(np.ascontiguousarray(images))
-    digest.update(json.dumps([images.shape, index], sort_keys=True).encode())
-    return digest.hexdigest()

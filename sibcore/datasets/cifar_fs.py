@@ -7,13 +7,14 @@ by pixels, so that both give the same array and the same hash.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import ImageSet, Index, MissingData, check_counts, find_source
-from sibcore.datasets.cache import cached, save_images
+from sibcore.datasets.cache import Decoded, cached
 from sibcore.datasets.folder import read_splits
 from sibcore.datasets.pictures import decode
 
@@ -37,7 +38,7 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
     if (torchvisions / "cifar-100-python").is_dir():
         return from_torchvision(torchvisions, cache)
     files = Files(path)
-    return cached(NAME, files.key(), lambda out: _from_files(files, out), cache)
+    return cached(NAME, files.key(), SIZE, lambda: _from_files(files), cache)
 
 
 def from_torchvision(folder: Path, cache: Path | None = None) -> ImageSet:
@@ -48,25 +49,21 @@ def from_torchvision(folder: Path, cache: Path | None = None) -> ImageSet:
         parts = [torchvision.datasets.CIFAR100(folder, train) for train in (True, False)]
     except RuntimeError as error:
         raise MissingData(f"{NAME}: no whole CIFAR-100 of torchvision in {folder}; {HELP}") from error
+    images = [image for part in parts for image in part.data]
     labels = [parts[0].classes[label] for part in parts for label in part.targets]
-
-    def build(out: Path) -> Index:
-        return _save_sorted(np.concatenate([part.data for part in parts]), labels, out)
-
-    return cached(NAME, "torchvision", build, cache)
+    return cached(NAME, "torchvision", SIZE, lambda: _sorted(images, labels), cache)
 
 
-def _from_files(files: Files, out: Path) -> Index:
-    """Decode the pictures, whose folder's name is their class."""
+def _from_files(files: Files) -> Decoded:
+    """The pictures, whose folder's name is their class."""
     names = files.pictures()
     labels = [Path(name).parent.name for name in names]
     check_counts(NAME, files.path, labels, CLASSES, IMAGES_PER_CLASS, HELP)
-    decode(files, names, out, SIZE)
-    return _save_sorted(np.load(out, allow_pickle=False), labels, out)
+    return _sorted([*decode(files, names, SIZE)], labels)
 
 
-def _save_sorted(images: np.ndarray, labels: list[str], out: Path) -> Index:
-    """Save the rows sorted by class name and pixels; returns their index."""
-    order = sorted(range(len(labels)), key=lambda row: (labels[row], images[row].tobytes()))
-    save_images(out, (images[row] for row in order), images.shape)
-    return Index(labels=[CLASSES.index(labels[row]) for row in order], classes=CLASSES, splits=SPLITS)
+def _sorted(images: Sequence[np.ndarray], labels: Sequence[str]) -> Decoded:
+    """By class name and then by pixels."""
+    rows = sorted(zip(labels, images, strict=True), key=lambda row: (row[0], row[1].tobytes()))
+    index = Index(labels=[CLASSES.index(label) for label, _ in rows], classes=CLASSES, splits=SPLITS)
+    return [image for _, image in rows], index

@@ -40,7 +40,7 @@ def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
 
 def overview() -> str:
     """Every data set: what it is, and where it was found or how to get it."""
-    return "\n".join(f"{name}\n    {about}\n    {state}" for name, about, state in map(_describe, sorted(MODULES)))
+    return "\n".join(f"{name}\n    {about}\n    {state}" for name, about, state in map(_describe, MODULES))
 
 
 def _describe(name: str) -> tuple[str, str, str]:

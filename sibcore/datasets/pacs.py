@@ -43,7 +43,11 @@ def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE
     """
     files = Files(find_source(NAME, source, FOUND_AS, HELP))
     pictures = find_pictures(files)
-    _compare_with_published(files.path, pictures)
+    found = collections.Counter(place[:2] for place in pictures)
+    published = {(domain, label): n for domain in DOMAINS for label, n in zip(CLASSES, COUNTS[domain], strict=True)}
+    differ = [f"{'/'.join(p)} has {found[p]} images, published are {n}" for p, n in published.items() if found[p] != n]
+    if differ:
+        warnings.warn(f"{files.path} is not the published PACS: {few(differ)}", stacklevel=2)
     labels = [CLASSES.index(label) for _, label, _ in pictures]
     domains = [DOMAINS.index(domain) for domain, _, _ in pictures]
     index = Index(labels, CLASSES, {"all": CLASSES}, domains, DOMAINS)
@@ -86,11 +90,3 @@ def check_listing(path: Path) -> None:
     """An error unless every picture in the archive is, bit by bit, the one that was published."""
     files = Files(path)
     files.check_listing({f"PACS/{'/'.join(place)}": name for place, name in find_pictures(files).items()}, LISTING)
-
-
-def _compare_with_published(path: Path, pictures: dict[tuple[str, str, str], str]) -> None:
-    found = collections.Counter(place[:2] for place in pictures)
-    published = {(domain, label): n for domain in DOMAINS for label, n in zip(CLASSES, COUNTS[domain], strict=True)}
-    differ = [f"{'/'.join(p)} has {found[p]} images, published are {n}" for p, n in published.items() if found[p] != n]
-    if differ:
-        warnings.warn(f"{path} is not the published PACS: {few(differ)}", stacklevel=3)

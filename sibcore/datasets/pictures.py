@@ -19,8 +19,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from sibcore.datasets import limits
 from sibcore.datasets.archive import Files
 from sibcore.datasets.base import ImageSet, Index
-from sibcore.datasets.cache import cached, save_images
-from sibcore.datasets.progress import steps
+from sibcore.datasets.cache import cached
+from sibcore.datasets.progress import meter
 
 T = TypeVar("T")
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "GIF")  # told by the content; no more, since some readers run other programs
@@ -37,22 +37,19 @@ def decoded(
     """
     if size < 1:
         raise ValueError(f"{name}: the image size must be at least 1 pixel, not {size}")
-
-    def build(out: Path) -> Index:
-        decode(files, names, out, size)
-        return index
-
-    return cached(name, files.key(*details), build, cache)
+    return cached(name, files.key(*details), size, lambda: (decode(files, names, size), index), cache)
 
 
-def decode(files: Files, names: Sequence[str], path: Path, size: int) -> None:
-    """Decode pictures into a new .npy file, uint8 [N, size, size, 3], resizing where needed."""
+def decode(files: Files, names: Sequence[str], size: int) -> Iterator[np.ndarray]:
+    """The pictures, each uint8 [size, size, 3], resized where needed."""
 
     def one(name: str) -> np.ndarray:
         return decode_one(files.read(name), f"{files.path}: {name}", size)
 
-    images = zip(in_order(one, names, AT_ONCE), steps(len(names), f"decoding {files.path.name}", "image"), strict=True)
-    save_images(path, (image for image, _ in images), (len(names), size, size, 3))
+    with meter(len(names), f"decoding {files.path.name}", " images") as bar:
+        for image in in_order(one, names, AT_ONCE):
+            yield image
+            bar.update()
 
 
 def in_order(one: Callable[[str], T], names: Iterable[str], at_once: int) -> Iterator[T]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore.files import load_weights, read_tensors, write_tensors
+from sibcore.files import load_weights, read_tensors
 
 
 class Conv4(nn.Sequential):
@@ -183,13 +183,8 @@ def halves(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
     return nn.Sequential(network.normalise, *lower), nn.Sequential(*upper, nn.Flatten())
 
 
-def save_network(path: Path, network: nn.Sequential, about: Mapping[str, Any]) -> None:
-    """Write a feature network; `about` (plain values) says at least its `backbone` and `image_size`."""
-    write_tensors(path, network.state_dict(), about)
-
-
 def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
-    """A feature network, frozen and in evaluation mode, and what is known about it."""
+    """A feature network, frozen and in evaluation mode, and what is known about it: `backbone`, `image_size`, ..."""
     tensors, about = read_tensors(path)
     try:
         network = feature_network(about["backbone"], about["image_size"], (0, 0, 0), (1, 1, 1))

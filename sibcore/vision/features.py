@@ -158,20 +158,22 @@ def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
     """The tensors in a file, or None where it is missing, damaged or about something else."""
     try:
         tensors, about = read_tensors(path)
-        if about.pop("shapes", shapes(tensors)) != shapes(tensors):  # which older files do not have
-            return None
-    except (FileNotFoundError, ValueError, AttributeError):
+    except (FileNotFoundError, ValueError):
         return None
-    return tensors if about == what | {"sha256": features_hash(tensors)} else None
+    seal = _seal(tensors)
+    older = {"sha256": seal["sha256"]}
+    return tensors if about in (what | seal, what | older) else None
 
 
 def write_known(path: Path, tensors: dict[str, Tensor], what: dict[str, Any]) -> None:
-    """Write what `read_known` reads; the hash is of the numbers alone, hence their shapes beside it."""
-    write_tensors(path, tensors, what | {"sha256": features_hash(tensors), "shapes": shapes(tensors)})
+    """Write what `read_known` reads."""
+    write_tensors(path, tensors, what | _seal(tensors))
 
 
-def shapes(tensors: dict[str, Tensor]) -> dict[str, list[Any]]:
-    return {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
+def _seal(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """What tells a damaged file: the hash is of the numbers alone, hence their shapes beside it."""
+    shapes = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
+    return {"sha256": features_hash(tensors), "shapes": shapes}
 
 
 def features_hash(tensors: dict[str, Tensor]) -> str:

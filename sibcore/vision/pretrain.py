@@ -40,7 +40,7 @@ from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
 from sibcore.vision import parallel
 from sibcore.vision.augment import augment, draw, resize
-from sibcore.vision.backbones import exact_convolutions, feature_network, load_network, save_network
+from sibcore.vision.backbones import exact_convolutions, feature_network, load_network
 from sibcore.vision.features import extract, split_tensors
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -165,7 +165,7 @@ def pretrain(
         about["seconds"] += seconds
         if parallel.rank() == 0:
             if best_epoch(about["history"], recipe) == about["epoch"]:
-                save_network(folder / BACKBONE, model.f, about)
+                write_tensors(folder / BACKBONE, model.f.state_dict(), about)
             momenta = {f"momentum.{n}": optimizer.state[p]["momentum_buffer"] for n, p in trained(model).items()}
             write_tensors(folder / CHECKPOINT, weights_of(model) | momenta, about)
             report(progress_line(about, row, seconds, len(images)))

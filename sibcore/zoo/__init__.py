@@ -16,11 +16,11 @@ from torch import nn
 
 from sibcore import files
 from sibcore.apply.transduce import resized
-from sibcore.sib import SIB
 from sibcore.train import load_sib
 
 HERE = Path(__file__).parent
 ANY_WAY = "any-way"  # the SIB for any number of ways, shots and queries, and features of any kind
+IMAGENET_SIZE = 224  # pixels, of the images that networks with ImageNet's weights were trained on
 COLUMNS = ("name", "what", "trained on", "ways", "shots", "accuracy", "size", "licence")
 
 
@@ -82,18 +82,18 @@ def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, 
 def path(known: Card) -> Path:
     """Where a model's file is: in this installation or checkout, in the cache folder, or fetched to there now."""
     found = HERE.parents[1] / known.file
-    if found.is_file():
-        if files.sha256(found) != known.sha256:
-            raise ValueError(f"{found} is damaged: its sha256 is not the published {known.sha256}; install it again")
-        return found
-    return _fetched(known)
+    if not found.is_file():
+        return _fetched(known)
+    if files.sha256(found) != known.sha256:
+        raise ValueError(f"{found} is damaged: its sha256 is not the published {known.sha256}; install it again")
+    return found
 
 
 def table() -> str:
     """Every model, as text of aligned columns."""
     rows = [COLUMNS, *map(_row, cards().values())]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _row(known: Card) -> tuple[str, ...]:
@@ -108,27 +108,20 @@ def _network(known: Card) -> nn.Module:
 
     if known.file:
         network, about = backbones.load_network(path(known))
-        network.image_size = about["image_size"]
     else:
-        network, network.image_size = backbones.imagenet_network(known.name, IMAGENET_SIZE), IMAGENET_SIZE
-    network.dim = network.backbone.dim
+        network, about = backbones.imagenet_network(known.name, IMAGENET_SIZE), {"image_size": IMAGENET_SIZE}
+    network.image_size, network.dim = about["image_size"], network.backbone.dim
     return network.eval().requires_grad_(False)
-
-
-IMAGENET_SIZE = 224  # pixels, of the images that these networks were trained on
-
-
-def repository() -> str:
-    """The address below which `<commit>/<file>` is: `SIB_REPOSITORY`, such as https://raw.githubusercontent.com/me/it."""
-    return os.environ.get("SIB_REPOSITORY", "").rstrip("/")
 
 
 def _fetched(known: Card) -> Path:
     from sibcore.datasets.base import MissingData, cache_folder
     from sibcore.datasets.download import fetch
 
+    # below this address is `<commit>/<file>`, as below https://raw.githubusercontent.com/me/it
+    repository = os.environ.get("SIB_REPOSITORY", "").rstrip("/")
     kept = cache_folder() / "zoo" / f"{known.name}-{known.sha256[:12]}.safetensors"
-    if not (kept.is_file() or repository()):
+    if not (kept.is_file() or repository):
         raise MissingData(
             f"{known.name}: its file {known.file} is not part of this installation; use a checkout of the project, "
             f"save the file as {kept}, or set SIB_REPOSITORY to the address of the repository's raw files"
@@ -138,7 +131,4 @@ def _fetched(known: Card) -> Path:
         if files.sha256(file) != known.sha256:
             raise ValueError(f"{file} has sha256 {files.sha256(file)}, the published file has {known.sha256}")
 
-    return fetch(f"{repository()}/{known.commit}/{known.file}", kept, check)
-
-
-__all__ = ["SIB", "Card", "any_way", "card", "cards", "load_pretrained", "path", "table"]
+    return fetch(f"{repository}/{known.commit}/{known.file}", kept, check)

@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from sibcore.datasets.base import ImageSet, Index, image_set
-from sibcore.vision.backbones import feature_network, save_network
+from sibcore.files import write_tensors
+from sibcore.vision.backbones import feature_network
 
 
 def tiny_set(classes: int = 11, images: int = 20, size: int = 16, noise: float = 0.5, seed: int = 0) -> ImageSet:
@@ -43,7 +44,7 @@ def untrained_network(path: Path, image_size: int) -> Path:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         f = feature_network("conv4-64", image_size, (0.5,) * 3, (0.25,) * 3)
-    save_network(path, f, {"backbone": "conv4-64", "image_size": image_size})
+    write_tensors(path, f.state_dict(), {"backbone": "conv4-64", "image_size": image_size})
     return path
 
 

@@ -308,11 +308,11 @@ def _own(world: World, where: Path) -> dict[str, Reader]:
     found["SHA256SUMS"] = Reader([listed.read_bytes()], listed, lambda: checksums.checked(shipped).read_bytes().hex())
     images = where / "tiny-key"
 
-    def build(path: Path) -> Index:
-        cache.save_images(path, [np.full((4, 4, 3), i, np.uint8) for i in range(3)], (3, 4, 4, 3))
-        return Index([0, 1, 2], ("a", "b", "c"), {"train": ("a", "b", "c")})
+    def decode() -> cache.Decoded:
+        index = Index([0, 1, 2], ("a", "b", "c"), {"train": ("a", "b", "c")})
+        return [np.full((4, 4, 3), i, np.uint8) for i in range(3)], index
 
-    cache._build("tiny", images, build)
+    cache._build("tiny", images, 4, decode)
     for file in sorted(images.iterdir()):
         found[f"cache: {file.name}"] = Reader(
             [file.read_bytes()], file, lambda: getattr(cache._open("tiny", images), "sha256", None), True

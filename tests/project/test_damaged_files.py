@@ -124,11 +124,10 @@ def test_a_parameters_cell_that_is_no_python_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["images.npy", "index.json"])
 @pytest.mark.parametrize("content", [DEEP, "", "\x93NUMPY\x01\x00\x10\x00{'descr': (((    "])
 def test_a_cache_that_is_none_is_missing(tmp_path, name, content):
-    def build(path):
-        cache.save_images(path, [torch.zeros(4, 4, 3, dtype=torch.uint8).numpy()], (1, 4, 4, 3))
-        return Index([0], ("a",), {"train": ("a",)})
+    def decode():
+        return [torch.zeros(4, 4, 3, dtype=torch.uint8).numpy()], Index([0], ("a",), {"train": ("a",)})
 
-    cache._build("tiny", tmp_path / "tiny", build)
+    cache._build("tiny", tmp_path / "tiny", 4, decode)
     assert cache._open("tiny", tmp_path / "tiny")
     (tmp_path / "tiny" / name).write_bytes(content.encode("latin-1"))
     assert cache._open("tiny", tmp_path / "tiny") is None

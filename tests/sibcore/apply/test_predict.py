@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sibcore.apply import cli, folders, predict
+from sibcore.apply import cli, predict
 from sibcore.apply.sheet import GAP, LINE, SIDE, contact_sheet
 
 NETWORK = "conv4-64"  # takes 32 pixels: fast
@@ -136,7 +136,7 @@ def test_odd_pictures_are_labelled_and_broken_ones_told_by_name(tmp_path, capsys
 
 def test_a_very_large_picture_is_read(tmp_path):
     Image.new("RGB", (12_000, 9_000), "red").save(tmp_path / "large.jpg")
-    found = folders.read_picture(folders.Files(tmp_path), "large.jpg", 32)
+    found = predict.read_picture(predict.Files(tmp_path), "large.jpg", 32)
     assert found.shape == (32, 32, 3)
     assert (np.abs(found.astype(int) - (254, 0, 0)) <= 2).all()
 

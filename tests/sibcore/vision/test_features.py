@@ -4,10 +4,11 @@ import pytest
 import torch
 from tiny_images import tiny_set
 
+from sibcore.files import write_tensors
 from sibcore.seeds import combine
 from sibcore.vision import features
 from sibcore.vision.augment import augment, draw
-from sibcore.vision.backbones import feature_network, load_network, save_network
+from sibcore.vision.backbones import feature_network, load_network
 from sibcore.vision.features import extract, feature_bank
 
 CPU = torch.device("cpu")
@@ -22,7 +23,7 @@ def make_network(path, seed):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         network = feature_network("conv4-64", 16, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
-    save_network(path, network, {"backbone": "conv4-64", "image_size": 16})
+    write_tensors(path, network.state_dict(), {"backbone": "conv4-64", "image_size": 16})
     return path
 
 
@@ -125,7 +126,7 @@ def test_views_are_features_of_augmented_images(network, tmp_path):
 def test_a_network_that_gives_nan_is_an_error_that_names_the_class_and_writes_nothing(network, tmp_path):
     broken, about = load_network(network)
     broken.backbone[1].running_mean[:] = torch.nan
-    save_network(network, broken, about)
+    write_tensors(network, broken.state_dict(), about)
     with pytest.raises(ValueError, match=r"NaN.*class 6"):
         feature_bank(network, tiny_set(), "val", device=CPU, cache=tmp_path)
     assert not (tmp_path / "features").exists()
