@@ -23,6 +23,7 @@ from sibrepro.few_shot.settings import (
     FewShot,
     Pretraining,
     Rival,
+    Tested,
 )
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.rivals import BASELINES
@@ -247,9 +248,6 @@ def _changed(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> dict[tu
     return {(name, K): dataclasses.replace(base, K=K, **changes[name]) for name, K in keys}
 
 
-_SHARED = ("dataset", "backbone", "features", "averaged", "val_episodes", "test_episodes")
-
-
 def _rival(base: FewShot, method: str, shots: int) -> Rival:
-    same = {name: getattr(base, name) for name in _SHARED}
-    return Rival(method=method, shots=shots, **same)
+    same = {field.name: getattr(base, field.name) for field in dataclasses.fields(Tested)}
+    return Rival(method=method, **same | {"shots": shots})
