@@ -23,7 +23,6 @@ from sibrepro.few_shot.settings import (
     FewShot,
     Pretraining,
     Rival,
-    Tested,
 )
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.rivals import BASELINES
@@ -252,5 +251,5 @@ def _changed(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> dict[tu
 
 
 def _rival(base: FewShot, method: str, shots: int) -> Rival:
-    same = {field.name: getattr(base, field.name) for field in dataclasses.fields(Tested)}
+    same = {field.name: getattr(base, field.name) for field in dataclasses.fields(Rival) if hasattr(base, field.name)}
     return Rival(method=method, **same | {"shots": shots})

@@ -28,12 +28,11 @@ class Pretraining(pretrain.Recipe):
 
 @parameters
 class Tested:
-    """What SIB and its rivals have in common: the features, and the tasks that both are tested on."""
+    """What all methods have in common: the features, and the tasks that they are tested on."""
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
     features: Where = Field("images", description="computed from images, or the project's own")
-    averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
     ways: Count = Field(5, description="classes of a task, k")
     shots: Count = Field(1, description="labelled images per class")
     queries: Count = Field(15, description="unlabelled images per class")
@@ -63,6 +62,7 @@ class FewShot(Tested):
     lr: Positive = Field(1e-3, description="learning rate of the outer loop; the release ties eta to it")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
     rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
+    averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
     start: str = Field("", description="published pretraining whose network the pretraining of f begins with")
 
 
@@ -72,6 +72,7 @@ class Rival(Tested):
 
     method: str = Field("nearest-centroid", description="a key of BASELINES")
     val_episodes: Count = Field(500, description="tasks of validation classes on which options are chosen")
+    averaged: bool = Field(False, description="as in FewShot")
 
 
 _OLDEST = (
