@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sibrepro.facts import Record
 
 
-@dataclasses.dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """An accuracy or a difference of two, in percent, with its 95 % interval."""
 
     mean: float
@@ -70,4 +68,4 @@ def metric(record: Record, name: str) -> Score:
 
 def bars(scores: Iterable[Score]) -> np.ndarray:
     """[2, N]: the means, and the widths of their intervals, to be drawn."""
-    return np.array([(score.mean, score.ci95) for score in scores]).reshape(-1, 2).T
+    return np.array([*scores]).reshape(-1, 2).T

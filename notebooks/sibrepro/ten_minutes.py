@@ -120,13 +120,11 @@ def _draw_plane(axis: plt.Axes, task: Task, steps: list[Step]) -> None:
     place = in_the_plane(task.x)
     points = place(task.x)
     ways = place(F.normalize(torch.stack([step.theta for step in steps]), dim=-1))  # [K+1, k, 2]
-    for way, (colour, marker) in enumerate(zip(COLOURS, MARKERS, strict=True)):
-        if way < ways.shape[1]:
-            own = points[task.y == way]
-            axis.scatter(*own.T, color=colour, marker=marker, s=26, alpha=0.6, linewidth=0)
-            axis.plot(*ways[:, way].T, color=colour, linewidth=2)
-            axis.scatter(*ways[0, way], color="white", marker=marker, s=70, edgecolor=colour, linewidth=2, zorder=3)
-            axis.scatter(*ways[-1, way], color=colour, marker=marker, s=150, edgecolor="black", linewidth=1.3, zorder=4)
+    for way, colour, marker in zip(range(ways.shape[1]), COLOURS, MARKERS, strict=False):
+        axis.scatter(*points[task.y == way].T, color=colour, marker=marker, s=26, alpha=0.6, linewidth=0)
+        axis.plot(*ways[:, way].T, color=colour, linewidth=2)
+        axis.scatter(*ways[0, way], color="white", marker=marker, s=70, edgecolor=colour, linewidth=2, zorder=3)
+        axis.scatter(*ways[-1, way], color=colour, marker=marker, s=150, edgecolor="black", linewidth=1.3, zorder=4)
     wrong = steps[-1].y_hat.argmax(-1) != task.y
     axis.scatter(*points[wrong].T, color="black", marker="x", s=22, linewidth=0.9, zorder=2)
     axis.set(xticks=[], yticks=[], xlabel="first two principal components of the queries")

@@ -29,7 +29,7 @@ from sibcore.vision.features import Features
 from sibcore.xi import SetXi
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Banks, Numbers, numbers, source, tasks
-from sibrepro.few_shot.settings import ALPHA, Where
+from sibrepro.few_shot.settings import ALPHA, Tested, Where
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.rivals import BASELINES, HEADS, RECENT, tune
 
@@ -49,16 +49,11 @@ SHARES, PROBABILITIES = np.linspace(0.05, 0.6, 12), np.linspace(0.05, 0.95, 19) 
 
 
 @parameters
-class Contender:
+class Contender(Tested):
     """One method, trained where it learns, and tested on balanced and on unbalanced queries."""
 
     method: str = Field("sib-set", description="a key of SIBS, HEADS or UNTRAINED")
-    dataset: str = Field("cifar-fs", description="name of the image set")
-    backbone: str = Field("conv4-64", description="feature network")
     features: Where = Field("shipped", description="computed from images, or the project's own")
-    ways: Count = Field(5, description="classes of a task, k")
-    shots: Count = Field(1, description="labelled images per class")
-    queries: Count = Field(15, description="unlabelled images per class")
     tasks: Tasks = Field("mixture", description="queries of the training tasks")
     K: NonNegative = Field(5, description="synthetic gradient steps")
     eta: Positive = Field(1e-2, description="step size of the inner update")
@@ -66,8 +61,6 @@ class Contender:
     steps: Count = Field(4000, description="meta-training steps, of Adam with one cycle")
     batch: Count = Field(8, description="tasks per step")
     lr: Positive = Field(2e-3, description="the highest learning rate")
-    val_episodes: Count = Field(1000, description="tasks of validation classes")
-    test_episodes: Count = Field(5000, description="tasks of test classes, of each kind")
     seed: NonNegative = Field(0, description="of the first parameters and of the training tasks")
     elsewhere: bool = Field(False, description="tested with other numbers of ways and queries, too")
 

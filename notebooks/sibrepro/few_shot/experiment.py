@@ -276,15 +276,12 @@ def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[list[dict
 
 def blocks(settings: Sequence[FewShot]) -> list[Block]:
     """Experiments that can be trained together: alike in all but K, eta and seed, each seed with the same K and eta."""
-    by_seed: dict[FewShot, dict[int, list[FewShot]]] = {}
-    for p in settings:
-        key = dataclasses.replace(p, K=0, eta=1.0, seed=0)
-        by_seed.setdefault(key, {}).setdefault(p.seed, []).append(p)
-    found: dict[Any, Block] = {}
-    for key, seeds in by_seed.items():
-        for seed in sorted(seeds):
-            stream = sorted(seeds[seed], key=lambda p: (p.K, p.eta))
-            found.setdefault((key, tuple((p.K, p.eta) for p in stream)), []).append(stream)
+    streams: dict[FewShot, list[FewShot]] = {}
+    for p in sorted(settings, key=lambda p: (p.seed, p.K, p.eta)):
+        streams.setdefault(dataclasses.replace(p, K=0, eta=1.0), []).append(p)
+    found: dict[tuple[FewShot, ...], Block] = {}
+    for stream in streams.values():
+        found.setdefault(tuple(dataclasses.replace(p, seed=0) for p in stream), []).append(stream)
     return list(found.values())
 
 

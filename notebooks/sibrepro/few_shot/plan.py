@@ -116,11 +116,14 @@ class FewShotNotebook:
 def protocol(
     dataset: str, backbone: str, *, features: str = "shipped", test_episodes: int = 0, **changes: Any
 ) -> FewShot:
-    """The paper's protocol but for these changes: 40,000 steps, and as many test tasks as its data set has."""
-    features, episodes = shipped.where(features, dataset, backbone), settings.TEST_EPISODES.get(dataset, 5000)
-    origin = {"dataset": dataset, "backbone": backbone, "features": features}
-    origin["averaged"] = (dataset, backbone) in AVERAGED
-    return FewShot(**origin, test_episodes=test_episodes or episodes, **changes)
+    """The paper's protocol but for these changes: 40,000 steps, and as many test tasks as its data set has.
+
+    Of features that do not come with the project, those of images are meant.
+    """
+    origin = {"dataset": dataset, "backbone": backbone, "averaged": (dataset, backbone) in AVERAGED}
+    origin["features"] = features if shipped.file(dataset, backbone).is_file() else "images"
+    episodes = test_episodes or settings.TEST_EPISODES.get(dataset, 5000)
+    return FewShot(**origin, test_episodes=episodes, **changes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,9 +250,6 @@ def _changed(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> dict[tu
     return {(name, K): dataclasses.replace(base, K=K, **changes[name]) for name, K in keys}
 
 
-_SHARED = ("dataset", "backbone", "features", "averaged", "val_episodes", "test_episodes")
-
-
 def _rival(base: FewShot, method: str, shots: int) -> Rival:
-    same = {name: getattr(base, name) for name in _SHARED}
-    return Rival(method=method, shots=shots, **same)
+    same = {field.name: getattr(base, field.name) for field in dataclasses.fields(Rival) if hasattr(base, field.name)}
+    return Rival(method=method, **same | {"shots": shots})

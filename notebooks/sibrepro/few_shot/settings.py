@@ -27,19 +27,27 @@ class Pretraining(pretrain.Recipe):
 
 
 @parameters
-class FewShot:
-    """One cell of the paper's Table 1."""
+class Tested:
+    """What all methods have in common: the features, and the tasks that they are tested on."""
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
     features: Where = Field("images", description="computed from images, or the project's own")
+    ways: Count = Field(5, description="classes of a task, k")
+    shots: Count = Field(1, description="labelled images per class")
+    queries: Count = Field(15, description="unlabelled images per class")
+    val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
+    test_episodes: Count = Field(5000, description="tasks of test classes")
+
+
+@parameters
+class FewShot(Tested):
+    """One cell of the paper's Table 1."""
+
     epochs: NonNegative = Field(
         0, description="of pretraining, of a network from images; 0: as many as its recipe says"
     )
     views: NonNegative = Field(0, description="augmented views per training image; 0: images as they are")
-    ways: Count = Field(5, description="classes of a task, k")
-    shots: Count = Field(1, description="labelled images per class")
-    queries: Count = Field(15, description="unlabelled images per class")
     alpha: Annotated[float, Field(ge=0)] = Field(0.0, description="Dirichlet spread of training queries; 0: balanced")
     K: NonNegative = Field(3, description="synthetic gradient steps")
     eta: Positive = Field(1e-3, description="step size of the inner update")
@@ -52,8 +60,6 @@ class FewShot:
     steps: Count = Field(FULL, description="meta-training steps")
     batch: Count = Field(8, description="tasks per step")
     lr: Positive = Field(1e-3, description="learning rate of the outer loop; the release ties eta to it")
-    val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
-    test_episodes: Count = Field(5000, description="tasks of test classes")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
     rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
     averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
@@ -61,18 +67,11 @@ class FewShot:
 
 
 @parameters
-class Rival:
-    """A method of `sibrepro.rivals`, tuned on validation classes and tested on the tasks that SIB is tested on."""
+class Rival(Tested):
+    """A method of `sibrepro.rivals`."""
 
     method: str = Field("nearest-centroid", description="a key of BASELINES")
-    dataset: str = Field("cifar-fs", description="name of the image set")
-    backbone: str = Field("conv4-64", description="feature network")
-    features: Where = Field("images", description="computed from images, or the project's own")
-    ways: Count = Field(5, description="classes of a task, k")
-    shots: Count = Field(1, description="labelled images per class")
-    queries: Count = Field(15, description="unlabelled images per class")
     val_episodes: Count = Field(500, description="tasks of validation classes on which options are chosen")
-    test_episodes: Count = Field(5000, description="tasks of test classes")
     averaged: bool = Field(False, description="as in FewShot")
 
 

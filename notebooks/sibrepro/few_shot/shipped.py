@@ -32,11 +32,6 @@ def file(dataset: str, backbone: str) -> Path:
     return paths.root() / "results" / "features" / f"{dataset}-{backbone}.safetensors"
 
 
-def where(features: str, dataset: str, backbone: str) -> str:
-    """ "shipped" if that is asked for and there is a file, else "images"."""
-    return features if file(dataset, backbone).is_file() else "images"
-
-
 def existing(dataset: str, backbone: str) -> Path:
     """As `file`, checked against its hash, or an error that says what there is."""
     path = file(dataset, backbone)

@@ -37,11 +37,15 @@ def table_rows() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).sort_values(order, kind="stable", ignore_index=True)
 
 
-def _rows(results: Study) -> list[dict[str, Any]]:
+def _trained(results: Study) -> dict[tuple[str, int, int], Sequence[Record]]:
+    """All SIBs by (method, shots, K)."""
     kinds = {("SIB", *key): records for key, records in results.sib.items()}
     kinds |= {("inductive SIB", *key): records for key, records in results.inductive.items()}
-    kinds |= {(f"SIB, {name}", 1, K): records for (name, K), records in results.variants.items()}
-    rows = _sib_rows(kinds)
+    return kinds | {(f"SIB, {name}", 1, K): records for (name, K), records in results.variants.items()}
+
+
+def _rows(results: Study) -> list[dict[str, Any]]:
+    rows = _sib_rows(_trained(results))
     for (name, shots), record in results.rivals.items():
         setting = {"method": BASELINES[name].title, "transductive": BASELINES[name].transductive, "shots": shots}
         rows.append(tables.row([record], metric(record, "balanced"), **setting))
@@ -60,14 +64,13 @@ def _sib_rows(kinds: Mapping[tuple[str, int, int], Sequence[Record]]) -> list[di
 
 def method_scores(results: Study) -> pd.DataFrame:
     """All methods on equal features: method, kind, shots, mean, ci95."""
-    rows = [(f"SIB, K = {K}", "SIB", shots, sib_score(found)) for (shots, K), found in results.sib.items()]
+    rows = [(f"SIB, K = {K}", "SIB", shots, *sib_score(found)) for (shots, K), found in results.sib.items()]
     for (shots, K), records in results.inductive.items():
-        rows.append((f"inductive SIB (MAML), K = {K}", "inductive", shots, sib_score(records)))
+        rows.append((f"inductive SIB (MAML), K = {K}", "inductive", shots, *sib_score(records)))
     for (name, shots), record in results.rivals.items():
         kind = "transductive" if BASELINES[name].transductive else "inductive"
-        rows.append((BASELINES[name].title, kind, shots, metric(record, "balanced")))
-    flat = [(*what, score.mean, score.ci95) for *what, score in rows]
-    return pd.DataFrame(flat, columns=["method", "kind", "shots", "mean", "ci95"])
+        rows.append((BASELINES[name].title, kind, shots, *metric(record, "balanced")))
+    return pd.DataFrame(rows, columns=["method", "kind", "shots", "mean", "ci95"])
 
 
 def balance_scores(results: Study) -> pd.DataFrame:
@@ -106,8 +109,12 @@ def reasons(results: Study) -> dict[str, Score]:
 
 def gains(results: Study, K: int = STEPS) -> dict[int, Score]:
     """What K steps add to none, by shots, on the same tasks."""
-    there = [shots for shots in SHOTS if {(shots, 0), (shots, K)} <= set(results.sib)]
-    return {shots: gain(results.sib[shots, 0], results.sib[shots, K]) for shots in there}
+    return {shots: gain(*pair) for shots, pair in _pairs(results.sib, K).items()}
+
+
+def _pairs(runs: Mapping[tuple[int, int], list[Record]], K: int) -> dict[int, tuple[list[Record], list[Record]]]:
+    """Runs without and with K steps, by shots, where there are both."""
+    return {shots: (runs[shots, 0], runs[shots, K]) for shots in SHOTS if {(shots, 0), (shots, K)} <= set(runs)}
 
 
 def network_gains() -> pd.DataFrame:
@@ -117,19 +124,17 @@ def network_gains() -> pd.DataFrame:
     has none).
     """
     rows = []
-    for origin in ORIGINS:
-        results = published(*origin)
-        pairs = {shots: (results.sib[shots, 0], results.sib[shots, STEPS]) for shots in gains(results)}
-        rows += [("ours", *origin, shots, sib_score(pair[0]), gain(*pair)) for shots, pair in pairs.items()]
-        weak = [results.variants.get((WEAK_START, K)) for K in (0, STEPS)]
-        if all(weak):
-            rows.append(("ours", origin[0], f"{origin[1]}, {WEAK_START}", 1, sib_score(weak[0]), gain(*weak)))
+    for dataset, backbone in ORIGINS:
+        results = published(dataset, backbone)
+        weak = {(1, K): records for (name, K), records in results.variants.items() if name == WEAK_START}
+        for name, runs in {backbone: results.sib, f"{backbone}, {WEAK_START}": weak}.items():
+            for shots, pair in _pairs(runs, STEPS).items():
+                rows.append(("ours", dataset, name, shots, sib_score(pair[0]).mean, *gain(*pair)))
     printed = paper.few_shot().query("method == 'SIB' and K in (0, @STEPS)").dropna(subset="value")
     for origin, part in printed.groupby(["dataset", "backbone", "shots"]):
         before, after = part.sort_values("K")["value"]
-        rows.append(("paper", *origin, Score(before, float("nan")), Score(after - before, float("nan"))))
-    flat = [(*what, start.mean, more.mean, more.ci95) for *what, start, more in rows]
-    return pd.DataFrame(flat, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
+        rows.append(("paper", *origin, before, after - before, float("nan")))
+    return pd.DataFrame(rows, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
 
 
 def rotation_pairs() -> dict[tuple[str, int], tuple[list[Record], list[Record]]]:
@@ -143,10 +148,8 @@ def rotation_pairs() -> dict[tuple[str, int], tuple[list[Record], list[Record]]]
 
 def tried(results: Study) -> dict[str, Record]:
     """What was tried on unbalanced queries and in other orders, on one shot, by the name of its SIB."""
-    kinds = {f"SIB, K = {K}": records for (shots, K), records in results.sib.items() if shots == 1}
-    kinds |= {f"SIB, {name}, K = {K}": records for (name, K), records in results.variants.items()}
-    found = {kind: results.unbalanced.get(records[0].id) for kind, records in kinds.items()}
-    return {kind: record for kind, record in found.items() if record}
+    kinds = {f"{method}, K = {K}": runs[0].id for (method, shots, K), runs in _trained(results).items() if shots == 1}
+    return {kind: results.unbalanced[name] for kind, name in kinds.items() if name in results.unbalanced}
 
 
 def _scores(found: Mapping[str, Sequence[Record] | None]) -> dict[str, Score]:

@@ -98,8 +98,9 @@ def losses(sib: SIB, bank: Features, p: FewShot, batch: int = 100) -> tuple[Tens
         tasks = sampler.sample(start, min(batch, p.test_episodes - start)).to(features.device)
         query, labels = (_split(part, p) for part in (features[tasks.query], tasks.query_labels))
         theta = sib.infer(features[tasks.support], tasks.support_labels, query[0])[-1]
-        parts.append([_cross_entropy(sib.classify(x, theta), y) for x, y in zip(query, labels, strict=True)])
-    seen, fresh = (torch.cat(part) for part in zip(*parts, strict=True))
+        logits = (sib.classify(x, theta).mT for x in query)
+        parts.append([F.cross_entropy(z, y, reduction="none") for z, y in zip(logits, labels, strict=True)])
+    seen, fresh = (torch.cat(part).double().cpu() for part in zip(*parts, strict=True))
     return seen, fresh
 
 
@@ -107,8 +108,3 @@ def _split(queries: Tensor, p: FewShot) -> list[Tensor]:
     """The queries to infer w from, and the fresh ones; a task's queries lie class by class."""
     by_class = queries.unflatten(1, (p.ways, -1))
     return [part.flatten(1, 2) for part in by_class.split([p.queries, FRESH], dim=2)]
-
-
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """[B, n, k], [B, n] -> [B, n], in double precision on the CPU."""
-    return F.cross_entropy(logits.mT, labels, reduction="none").double().cpu()
