@@ -58,7 +58,7 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
         return Source(hashes, lambda: shipped.load(p.dataset, p.backbone))
     data = data or datasets.load(p.dataset)
     network = network or pretrained_network(
-        data, p.backbone, **{name: getattr(p, name, None) for name in ("epochs", "rotation", "start")}
+        data, p.backbone, **{name: getattr(p, name, None) for name in ("epochs", "rotation")}
     )
     hashes = {data.name: data.sha256, "network": sha256(network)}
     views, averaged = getattr(p, "views", 0), getattr(p, "averaged", False)
@@ -72,26 +72,17 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
 # What differs from the recipe's defaults, by image set and network. 84 pixels on a CPU take bfloat16, and small images
 # first; Conv-4-128 begins with the two layers that it has in common with Conv-4-64, and keeps the first as it is.
 _QUICKER = {"small": 48, "precision": "bfloat16"}
-FULLY = "pretrain-40e8d8a042c7"  # Conv-4-64 on CIFAR-FS, 50 epochs
 RECIPES: dict[tuple[str, str], dict[str, Any]] = {
     ("cifar-fs", "conv4-128"): {
-        "backbone": "conv4-128",
-        "start": FULLY,
+        "start": "pretrain-40e8d8a042c7",
         "frozen": 1,
         "epochs": 30,
         "small": 24,
         "small_epochs": 12,
     },
-    ("cifar-fs", "wrn-16-2"): {
-        "backbone": "wrn-16-2",
-        "epochs": 40,
-        "small": 24,
-        "small_epochs": 16,
-        "precision": "bfloat16",
-    },
-    ("mini-imagenet", "conv4-64"): {"backbone": "conv4-64", "epochs": 30, "small_epochs": 20, **_QUICKER},
+    ("cifar-fs", "wrn-16-2"): {"epochs": 40, "small": 24, "small_epochs": 16, "precision": "bfloat16"},
+    ("mini-imagenet", "conv4-64"): {"epochs": 30, "small_epochs": 20, **_QUICKER},
     ("mini-imagenet", "conv4-128"): {
-        "backbone": "conv4-128",
         "start": "pretrain-1bb5f0f0eb68",
         "frozen": 1,
         "epochs": 25,

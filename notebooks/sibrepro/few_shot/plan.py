@@ -12,7 +12,7 @@ from sibcore import datasets
 from sibrepro import statistics
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot import settings, shipped
-from sibrepro.few_shot.experiment import FULLY, RECIPES, together
+from sibrepro.few_shot.experiment import RECIPES, together
 from sibrepro.few_shot.looks import compression, jpeg
 from sibrepro.few_shot.settings import (
     COMPRESSION,
@@ -52,20 +52,14 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
 PLAIN = "features as they are"  # where they are averaged, with K = 0 too
-# Gidaris et al. (2019): f learns to tell turned images apart, too, from its first epoch on (beside the published one
-# of the same recipe but for that), or in six more epochs that go on from that network (beside six without).
-FURTHER: dict[str, dict[str, Any]] = {
-    "rotation": {"rotation": 1.0},
-    "six more epochs, with rotation": {"start": FULLY, "epochs": 6, "rotation": 1.0},
-    "six more epochs": {"start": FULLY, "epochs": 6},
-}
+ROTATION = {"rotation": 1.0}  # f learns to tell turned images apart, too (Gidaris et al., 2019)
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
     Pretraining(backbone="conv4-64", epochs=SHORT),
     Pretraining(backbone="conv4-128", epochs=10),
-    *(Pretraining(backbone="conv4-64", **changes) for changes in FURTHER.values()),
-    *(Pretraining(dataset=dataset, **changes) for (dataset, _), changes in RECIPES.items()),
+    Pretraining(backbone="conv4-64", **ROTATION),
+    *(Pretraining(dataset=dataset, backbone=backbone, **changes) for (dataset, backbone), changes in RECIPES.items()),
 ]
 
 
@@ -130,12 +124,14 @@ def protocol(
 class Study:
     """The runs of one image set and backbone at the full protocol: settings in a plan, records of what is published.
 
-    sib, inductive: by (shots, K), at eta = 1e-3, one of each seed; variants: by (name in VARIANTS, K), on one shot
+    sib, inductive, rotation (f learned it, too): by (shots, K), at eta = 1e-3, one of each seed
+    variants: by (name in VARIANTS, K), on one shot
     rivals: by (method, shots); unbalanced: what is tried on unbalanced queries, by the id of the training
     """
 
     sib: Mapping[tuple[int, int], list[Any]]
     inductive: Mapping[tuple[int, int], list[Any]]
+    rotation: Mapping[tuple[int, int], list[Any]]
     variants: Mapping[tuple[str, int], list[Any]]
     rivals: Mapping[tuple[str, int], Any]
     unbalanced: Mapping[str, Any]
@@ -148,42 +144,31 @@ class Study:
 def plan(dataset: str, backbone: str) -> Study:
     base = protocol(dataset, backbone, K=3)
     sib = {(shots, K): grid(base, shots=[shots], K=[K], seed=SEEDS) for shots in SHOTS for K in STEPS}
-    inductive, changed = {}, {}
+    inductive, rotation, changed = {}, {}, {}
     if (dataset, backbone) == ORIGINS[0]:  # what is studied, rather than measured alone
         inductive = {(p.shots, p.K): [p] for p in grid(base, transductive=[False], shots=SHOTS)}
+        turned = protocol(dataset, backbone, features="images", **ROTATION)
+        rotation = {(shots, K): grid(turned, shots=[shots], K=[K], seed=SEEDS) for shots in SHOTS for K in (0, base.K)}
         changed = {key: [p] for key, p in _changed(base, VARIANTS | IMAGE_VARIANTS).items()}
     if (dataset, backbone) in AVERAGED:
         changed = {(PLAIN, K): [dataclasses.replace(base, K=K, averaged=False)] for K in (0, base.K)}
     tried = [sib[1, K][0] for K in STEPS] + [p for (name, _), (p,) in changed.items() if name in VARIANTS]
     rivals = {(name, shots): _rival(base, name, shots) for shots in SHOTS for name in BASELINES}
-    return Study(sib, inductive, changed, rivals, {FEW_SHOT.id(p): p for p in tried})
+    return Study(sib, inductive, rotation, changed, rivals, {FEW_SHOT.id(p): p for p in tried})
 
 
 def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> Study:
     """Exactly the runs that are planned, as far as they are published."""
     planned = plan(dataset, backbone)
-    trained = [facts(FEW_SHOT, part) for part in (planned.sib, planned.inductive, planned.variants)]
+    trained = [facts(FEW_SHOT, part) for part in _trained(planned)]
     return Study(*trained, single_facts(RIVAL, planned.rivals), single_facts(UNBALANCED, planned.unbalanced))
-
-
-def rotation_plan() -> dict[tuple[str, int, int], list[FewShot]]:
-    """SIB on the networks of FURTHER: by (name, shots, K), one of each seed."""
-    bases = {name: protocol(*ORIGINS[0], features="images", **changes) for name, changes in FURTHER.items()}
-    kinds = [(name, shots, K) for name in bases for shots in SHOTS for K in (0, 3)]
-    return {(name, shots, K): grid(bases[name], shots=[shots], K=[K], seed=SEEDS) for name, shots, K in kinds}
-
-
-def rotation_runs() -> dict[tuple[str, int, int], list[Record]]:
-    """What is published of it."""
-    return facts(FEW_SHOT, rotation_plan())
 
 
 def declared() -> dict[Experiment, list[Any]]:
     """Every run of this study that is, or is to be, published."""
     plans, first = [plan(*origin) for origin in ORIGINS], protocol(*ORIGINS[0], K=3)
     return {
-        FEW_SHOT: [p for one in plans for part in (one.sib, one.inductive, one.variants) for p in flat(part)]
-        + flat(rotation_plan()),
+        FEW_SHOT: [p for one in plans for part in _trained(one) for p in flat(part)],
         RIVAL: [p for one in plans for p in one.rivals.values()],
         UNBALANCED: [p for one in plans for p in one.unbalanced.values()],
         settings.INSIDE: [first],
@@ -191,6 +176,10 @@ def declared() -> dict[Experiment, list[Any]]:
         JPEG: grid(first, K=(0, 3)),
         settings.PRETRAIN: PRETRAININGS,
     }
+
+
+def _trained(study: Study) -> tuple[Mapping[Any, list[Any]], ...]:
+    return study.sib, study.inductive, study.rotation, study.variants
 
 
 def looked(experiment: Experiment) -> list[Record]:

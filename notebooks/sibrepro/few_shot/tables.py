@@ -10,7 +10,6 @@ import pandas as pd
 from sibrepro import paper, tables
 from sibrepro.facts import Record
 from sibrepro.few_shot.plan import (
-    FURTHER,
     ORIGINS,
     REASONS,
     SHOTS,
@@ -18,7 +17,6 @@ from sibrepro.few_shot.plan import (
     Study,
     gain,
     published,
-    rotation_runs,
     sib_score,
 )
 from sibrepro.rivals import BASELINES
@@ -31,7 +29,6 @@ STEPS = 3  # of SIB, where it is studied
 def table_rows() -> pd.DataFrame:
     """Everything published, for `tables.few_shot`: one row for each setting, seeds together."""
     rows = [row for origin in ORIGINS for row in _rows(published(*origin))]
-    rows += _sib_rows({(f"SIB, {name}", shots, K): runs for (name, shots, K), runs in rotation_runs().items()})
     columns = [*tables.FEW_SHOT, *tables.OURS, "episodes", "seeds", "run"]
     order = ["dataset", "backbone", "method", "K", "eta", "shots"]
     return pd.DataFrame(rows, columns=columns).sort_values(order, kind="stable", ignore_index=True)
@@ -41,6 +38,7 @@ def _trained(results: Study) -> dict[tuple[str, int, int], Sequence[Record]]:
     """All SIBs by (method, shots, K)."""
     kinds = {("SIB", *key): records for key, records in results.sib.items()}
     kinds |= {("inductive SIB", *key): records for key, records in results.inductive.items()}
+    kinds |= {("SIB, rotation", *key): records for key, records in results.rotation.items()}
     return kinds | {(f"SIB, {name}", 1, K): records for (name, K), records in results.variants.items()}
 
 
@@ -135,15 +133,6 @@ def network_gains() -> pd.DataFrame:
         before, after = part.sort_values("K")["value"]
         rows.append(("paper", *origin, before, after - before, float("nan")))
     return pd.DataFrame(rows, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
-
-
-def rotation_pairs() -> dict[tuple[str, int], tuple[list[Record], list[Record]]]:
-    """Published runs without and with steps on the networks of FURTHER, by (name, shots)."""
-    runs = rotation_runs()
-    both = {
-        (name, shots): tuple(runs.get((name, shots, K), []) for K in (0, STEPS)) for name in FURTHER for shots in SHOTS
-    }
-    return {key: pair for key, pair in both.items() if all(pair)}
 
 
 def tried(results: Study) -> dict[str, Record]:
