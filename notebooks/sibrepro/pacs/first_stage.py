@@ -29,13 +29,13 @@ from sibrepro.facts import Experiment, Record
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot.experiment import Numbers
 from sibrepro.pacs import finetune
+from sibrepro.pacs.experiment import first_rows, split
 from sibrepro.pacs.finetune import Recipe, make_model, own_statistics, start_from_means
 from sibrepro.pacs.rotations import hashes, turn
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FEATURES = "features.safetensors"
 HELD_OUT = 0.1  # share of each source domain that f does not see
-PER_CLASS = 20  # images of each class and source domain from which the head starts
 SOME = 2048  # of the images that f learned from, so many, or a few more, are looked at afterwards
 COUNTED = 1024  # likewise, of any domain, to take statistics from
 BATCH = 28  # images at a time, in extraction: what a CPU's cache holds
@@ -91,29 +91,30 @@ def first_stage(p: FineTuned, data: ImageSet | None = None) -> Record:
 def _compute(p: FineTuned, data: ImageSet, network: nn.Module, folder: Path) -> Numbers:
     device, labels = pick_device(), torch.from_numpy(data.labels)
     learn, held_out, others = split_rows(p, data)
-    recipe = Recipe(
-        **{field.name: getattr(p, field.name) for field in dataclasses.fields(Recipe) if hasattr(p, field.name)}
-    )
+    shared = {field.name for field in dataclasses.fields(Recipe)} & as_dict(p).keys()
+    recipe = Recipe(**{name: getattr(p, name) for name in shared})
     network = network.to(device, memory_format=torch.channels_last).requires_grad_()
     model = make_model(network, network.backbone.dim, len(data.classes), recipe).to(device)
     images = torch.from_numpy(np.array(data.images))
-    few = torch.cat([rows[labels[rows] == k][:PER_CLASS] for rows in learn for k in range(len(data.classes))])
+    few = first_rows(learn, labels, len(data.classes))
     start_from_means(model, images[few], labels[few])
     history = finetune.finetune(model, images, labels, learn, [*learn, *others.values()], recipe, folder)
 
     seen = torch.cat([every(rows, SOME // len(learn)) for rows in learn])
-    parts = [seen, torch.cat(held_out), *others.values()]
+    tested = {"held_out": torch.cat(held_out)} | others
+    parts = [seen, *tested.values()]
     rows = torch.cat(parts)
     own_statistics(model.f, images[every(seen, COUNTED)])
     found = {"features": _features(model.f, images[rows]), "rows": rows}
     found["part"] = torch.cat([torch.full((len(part),), min(place, 2)) for place, part in enumerate(parts)]).byte()
-    for name, looked_at in ({"held_out": parts[1]} | others).items():
+    upright = dict(zip(tested, found["features"].split([*map(len, parts)])[1:], strict=True))
+    for name, rows in tested.items():
         if p.turned:
-            turned = turn(images[looked_at])[1:]
+            turned = turn(images[rows])[1:]
             found[f"turned/{name}"] = _features(model.f, turned.flatten(0, 1)).unflatten(0, turned.shape[:2])
-    for name, others_rows in others.items():
-        own_statistics(model.f, images[every(others_rows, COUNTED)])
-        found[f"own/{name}"] = _features(model.f, images[others_rows])
+    for name, rows in others.items():
+        own_statistics(model.f, images[every(rows, COUNTED)])
+        found[f"own/{name}"] = _features(model.f, images[rows])
     found["head"] = unit(model.head.weight.detach()).cpu()
     found["turn_head"] = torch.cat([model.turn_head.weight, model.turn_head.bias[:, None]], 1).detach().cpu()
     write_tensors(folder / FEATURES, found, {"settings": as_dict(p)})
@@ -121,30 +122,19 @@ def _compute(p: FineTuned, data: ImageSet, network: nn.Module, folder: Path) -> 
     def accuracy(features: Tensor, rows: Tensor) -> float:
         return 100 * ((features.float() @ found["head"].T).argmax(1) == labels[rows]).double().mean().item()
 
-    def upright(chosen: Tensor) -> Tensor:
-        return found["features"][torch.isin(rows, chosen)]
-
-    metrics: dict[str, Any] = {"held_out": accuracy(upright(parts[1]), parts[1])}
-    for name, others_rows in others.items():
-        metrics[name] = accuracy(upright(others_rows), others_rows)
-        metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], others_rows)
+    metrics: dict[str, Any] = {}
+    for name, rows in tested.items():
+        metrics[name] = accuracy(upright[name], rows)
+        if name in others:
+            metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], rows)
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "turn_loss")}
     return metrics, curves
 
 
 def split_rows(p: FineTuned, data: ImageSet) -> tuple[list[Tensor], list[Tensor], dict[str, Tensor]]:
     """Rows of each source domain to learn from, held-out rows of each, and rows of each other domain by its name."""
-    others = p.without.split("+")
-    rows = {name: torch.from_numpy(data.domain_rows(name)) for name in (*data.domain_names, *others)}
-    generator = torch.Generator().manual_seed(p.seed)
-    learn, held_out = [], []
-    for name in data.domain_names:
-        if name not in others:
-            mixed = rows[name][torch.randperm(len(rows[name]), generator=generator)]
-            count = max(1, round(HELD_OUT * len(mixed)))
-            held_out.append(mixed[:count].sort()[0])
-            learn.append(mixed[count:].sort()[0])
-    return learn, held_out, {name: rows[name] for name in others}
+    others = {name: torch.from_numpy(data.domain_rows(name)) for name in p.without.split("+")}
+    return *split(torch.from_numpy(data.domains), data.domain_names, others, HELD_OUT, p.seed), others
 
 
 def every(rows: Tensor, count: int) -> Tensor:

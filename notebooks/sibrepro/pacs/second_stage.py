@@ -32,7 +32,7 @@ from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Numbers
 from sibrepro.pacs import banks
 from sibrepro.pacs.banks import Bank, Look, View
-from sibrepro.pacs.experiment import ORDERS, SIZES
+from sibrepro.pacs.experiment import ORDERS, SIZES, check_domains
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.rivals import BASELINES, RECENT, tune
 from sibrepro.rivals.base import Baseline
@@ -104,9 +104,7 @@ def second_stage(p: SecondStage, bank: Bank | None = None) -> Record:
     bank = bank or banks.load()
     if p.method != "SIB" and p.method not in RIVALS:
         raise ValueError(f"there is no method {p.method!r}: expected SIB or one of {', '.join(RIVALS)}")
-    for name in filter(None, (p.target, p.held)):
-        if name not in bank.domain_names:
-            raise ValueError(f"there is no domain {name!r}: expected one of {', '.join(bank.domain_names)}")
+    check_domains(bank, p.target, p.held)
     return SECOND_STAGE.run(p, lambda p: _compute(p, bank), data=bank.hashes)
 
 

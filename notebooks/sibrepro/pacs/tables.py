@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from sibcore.adapt import METHODS
 from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper, statistics, tables
 from sibrepro.facts import Record
 from sibrepro.few_shot.plan import flat
-from sibrepro.pacs.plan import METHODS, Key, Scores, name_of
+from sibrepro.pacs.plan import Key, Scores, name_of
 from sibrepro.statistics import Score, over_seeds
 
 AVERAGE = "average"
