@@ -276,7 +276,7 @@ def _adapted(claim: Claim, found: pacs.Scores, before: pacs.Key, note: str) -> C
 
 def footing() -> list[Claim]:
     """SIB beside the trained systems of Table 1, and the best SIB beside all methods; the nearest one decides."""
-    confirmed = equal_footing.published_of(equal_footing.confirmation())
+    confirmed = equal_footing.published(equal_footing.confirmation())
     on_others = _footing(confirmed, ("",), " on features used for no choice")
     return [*_footing(equal_footing.published(), ("sib", "")), *on_others]
 
