@@ -13,11 +13,10 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sibcore import adapt as adaptation
@@ -25,48 +24,36 @@ from sibcore.adapt import METHODS, Adapter, Bank, Schedule
 from sibcore.datasets import pacs
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.settings import one_of, setting
 from sibcore.sib import class_means, unit
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import halves, imagenet_network
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Numbers, Source
 from sibrepro.pacs.rotations import Rotations, hashes, rotations
-from sibrepro.params import Count, NonNegative, Positive, parameters
 
 SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
 ORDERS = ("shuffled", "file")
 PER_CLASS = 20  # images of each class and source domain in the first lambda
 
 
-@parameters
-class Adaptation:
-    """One training and its test on all images of the target domain."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adaptation(Schedule):
+    """One training and its test on all images of the target domain; the seed is of xi and of held-out images, too."""
 
-    dataset: str = Field("pacs", description="name of the image set")
-    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
-    features: Literal["shipped", "frozen", "upper", "all"] = Field(
-        "frozen",
-        description="of images, with none, the upper part or all of f trained; shipped: no longer here",
-    )
-    size: Count = Field(160, description="width of the images in pixels")
-    target: str = Field("sketch", description="domain without labels")
-    left_out: str = Field("", description="domain that is neither source nor target")
-    method: Literal[tuple(METHODS)] = Field("SIB-Rot", description="how the class weights of a minibatch come about")
-    K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(0.03, description="step size of the inner updates, for means over a minibatch")
-    tasks: Literal["domain", "mixed"] = Field("domain", description="a task a source domain, or one of all")
-    steps: Count = Field(2000, description="training steps")
-    batch: Count = Field(32, description="images of each domain in a step")
-    lr: Positive = Field(1e-4, description="learning rate of Adam")
-    turns: Literal["all", "one"] = Field("all", description="of each image in a training step")
-    turn_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="of the rotation loss")
-    alpha: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Dirichlet spread of a source task's class proportions; 0: as they are"
-    )
-    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of each source domain")
-    test_batch: Count = Field(64, description="images of a test minibatch")
-    test_order: Literal["shuffled", "file"] = Field("shuffled", description="how test images are dealt out")
-    seed: NonNegative = Field(0, description="of xi, of the held-out images and of the minibatches")
+    dataset: str = setting("pacs")
+    backbone: str = setting("efficientnet-lite0")  # with ImageNet's weights
+    # of images, with none, the upper part or all of f trained; shipped: no longer here
+    features: Literal["frozen", "upper", "all", "shipped"] = one_of("frozen", "upper", "all", "shipped")
+    size: int = setting(160, least=1)  # width of the images in pixels
+    target: str = setting("sketch")  # domain without labels
+    left_out: str = setting("")  # domain that is neither source nor target
+    method: str = one_of("SIB-Rot", "SIB", "Rot", "source-only")
+    K: int = setting(3, least=0)  # synthetic gradient steps
+    eta: float = setting(0.03, above=0)  # step size of the inner updates, for means over a minibatch
+    held_out: float = setting(0.1, above=0, below=1)  # share of each source domain
+    test_batch: int = setting(64, least=1)  # images of a test minibatch
+    test_order: Literal["shuffled", "file"] = one_of("shuffled", "file")  # how test images are dealt out
 
 
 ADAPTATION = Experiment(

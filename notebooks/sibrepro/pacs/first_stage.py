@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sibcore.datasets import pacs
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.files import write_tensors
+from sibcore.settings import setting
 from sibcore.sib import unit
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.features import extract
@@ -32,7 +32,6 @@ from sibrepro.pacs import finetune
 from sibrepro.pacs.experiment import first_rows, split
 from sibrepro.pacs.finetune import Recipe, make_model, own_statistics, start_from_means
 from sibrepro.pacs.rotations import hashes, turn
-from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FEATURES = "features.safetensors"
 HELD_OUT = 0.1  # share of each source domain that f does not see
@@ -41,21 +40,14 @@ COUNTED = 1024  # likewise, of any domain, to take statistics from
 BATCH = 28  # images at a time, in extraction: what a CPU's cache holds
 
 
-@parameters
-class FineTuned:
-    """One fine-tuning."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuned(Recipe):
+    """One fine-tuning; the seed is of held-out images, too."""
 
-    dataset: str = Field("pacs", description="name of the image set")
-    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
-    size: Count = Field(96, description="width of the images in pixels")
-    without: str = Field("sketch", description="domains that are not sources, joined by +")
-    steps: Count = Field(300, description="training steps")
-    batch: Count = Field(24, description="images of each source domain in a step")
-    turned: NonNegative = Field(0, description="turned images of each domain in a step; 0: rotation is not learned")
-    turn_weight: Annotated[float, Field(ge=0)] = Field(0.3, description="of the rotation loss")
-    peak_lr: Positive = Field(1e-3, description="highest learning rate of AdamW")
-    grey: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="share of the images that lose their colours")
-    seed: NonNegative = Field(0, description="of heads, minibatches and held-out images")
+    dataset: str = setting("pacs")
+    backbone: str = setting("efficientnet-lite0")  # with ImageNet's weights
+    size: int = setting(96, least=1)  # width of the images in pixels
+    without: str = setting("sketch")  # domains that are not sources, joined by +
 
 
 FINE_TUNED = Experiment(
@@ -91,8 +83,7 @@ def first_stage(p: FineTuned, data: ImageSet | None = None) -> Record:
 def _compute(p: FineTuned, data: ImageSet, network: nn.Module, folder: Path) -> Numbers:
     device, labels = pick_device(), torch.from_numpy(data.labels)
     learn, held_out, others = split_rows(p, data)
-    shared = {field.name for field in dataclasses.fields(Recipe)} & as_dict(p).keys()
-    recipe = Recipe(**{name: getattr(p, name) for name in shared})
+    recipe = Recipe(**{field.name: getattr(p, field.name) for field in dataclasses.fields(Recipe)})
     network = network.to(device, memory_format=torch.channels_last).requires_grad_()
     model = make_model(network, network.backbone.dim, len(data.classes), recipe).to(device)
     images = torch.from_numpy(np.array(data.images))
