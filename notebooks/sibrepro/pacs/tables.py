@@ -22,7 +22,7 @@ ByTarget = Mapping[str, Sequence[Record]]
 
 def correct(records: Sequence[Record], predictions: str = "predicted") -> np.ndarray:
     """Whether each target image was classified rightly, bool [S, N], a row for each seed."""
-    return np.stack([r.arrays.get(predictions, r.arrays["predicted"]) == r.arrays["labels"] for r in records])
+    return np.stack([record.arrays[predictions] == record.arrays["labels"] for record in records])
 
 
 def score(records: Sequence[Record], predictions: str = "predicted") -> Score:
