@@ -278,7 +278,7 @@ def footing() -> list[Claim]:
     for shots in equal_footing.SHOTS:
         claim = Claim("07", f"SIB outperforms previous methods, {shots}‑shot", "section 5.1", "“significantly”")
         shown.append(_nearest(claim, gaps, shots, "balanced", found.get(("sib", "mixture", shots)), ahead=True))
-    confirmed = equal_footing.published_of(equal_footing.confirmation())
+    confirmed = equal_footing.published(equal_footing.confirmation())
     for runs, where in ((found, ""), (confirmed, " on features used for no choice")):
         gaps = footing_tables.differences(runs)
         for shots, queries in itertools.product(equal_footing.SHOTS, NAMES):

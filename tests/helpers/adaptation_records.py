@@ -26,9 +26,6 @@ def record(accuracy: float, **changes: object) -> Record:
     predicted = np.where(right, labels, (labels + 1) % 7).astype(np.uint8)
     arrays = {"labels": labels.astype(np.uint8), "predicted": predicted}
     arrays |= {f"predicted/{size}/{order}": predicted for size in SIZES for order in ORDERS}
-    points = np.random.default_rng(0).normal(size=(56, 2)).astype(np.float16)
-    arrays |= {"map/before": points, "map/after": points + 1}
-    arrays |= {"map/labels": np.arange(56) % 7, "map/domains": np.arange(56) // 14}
     metrics = {"accuracy": accuracy, "held_out": 90.0}
     return Record(ADAPTATION.id(p), ADAPTATION.version, dataclasses.asdict(p), metrics, {"data": {}}, arrays, None)
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from sibrepro.equal_footing.experiment import CONTENDER, FEWER, SIBS, UNTRAINED, Contender, Tasks
 from sibrepro.facts import Experiment, Record
+from sibrepro.few_shot.plan import facts, flat
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.rivals import HEADS
 
@@ -86,9 +87,7 @@ def plan() -> dict[Key, list[Contender]]:
 
 def elsewhere() -> dict[Key, list[Contender]]:
     """The best SIB and the best of the methods that learn nothing, on tasks of other shapes."""
-    found = {
-        key: several for key, several in plan().items() if all(p.elsewhere for p in several) and key[1] == "mixture"
-    }
+    found = {key: several for key, several in plan().items() if all(p.elsewhere for p in several)}
     for method, shots in itertools.product(ELSEWHERE, SHOTS):
         base = Contender(method=method, shots=shots, val_episodes=500, test_episodes=FEWER, elsewhere=True)
         found[method, "", shots] = [base]
@@ -102,17 +101,12 @@ def confirmation() -> dict[Key, list[Contender]]:
     return {key: [dataclasses.replace(p, **NEVER_LOOKED_AT) for p in several] for key, several in chosen.items()}
 
 
-def published() -> dict[Key, list[Record]]:
-    """Exactly the runs that are planned, as far as they are published."""
-    return published_of(plan())
-
-
-def published_of(planned: dict[Key, list[Contender]]) -> dict[Key, list[Record]]:
-    """Likewise, of another plan."""
-    return {key: records for key, several in planned.items() if (records := CONTENDER.facts(several))}
+def published(planned: dict[Key, list[Contender]] | None = None) -> dict[Key, list[Record]]:
+    """Exactly the runs of a plan, by default of the comparison, as far as they are published."""
+    return facts(CONTENDER, planned or plan())
 
 
 def declared() -> dict[Experiment, list[Contender]]:
     """Every run of this study that is, or is to be, published."""
     plans = (plan(), elsewhere(), confirmation())
-    return {CONTENDER: [p for planned in plans for several in planned.values() for p in several]}
+    return {CONTENDER: [p for planned in plans for p in flat(planned)]}

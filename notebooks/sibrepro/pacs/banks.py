@@ -55,10 +55,6 @@ class Bank:
     hashes: dict[str, str]
     imagenet: Tensor | None = None
 
-    def of_domain(self, network: Network, name: str) -> Tensor:
-        """Which of the network's rows are images of a domain that it did not learn from."""
-        return (network.part == 2) & (self.domains[network.rows] == self.domain_names.index(name))
-
 
 def key(without: Iterable[str], rot: bool = False, seed: int = 0) -> str:
     """The name of a network: by the domains that are no sources, whether it learned rotations, and its seed."""
@@ -73,21 +69,22 @@ def name_of(record: Record) -> str:
 
 def assemble(records: Sequence[Record], data: ImageSet, imagenet: Rotations) -> Bank:
     """The bank of runs of stage 1, as they are, beside features of a network that was not fine-tuned."""
-
-    def network(record: Record) -> Network:
+    networks = {}
+    for record in records:
         found, _ = read_tensors(record.files.path(FEATURES))
-        kinds = (_below(found, kind) for kind in ("own/", "turned/"))
-        features = unit(found["features"].float())
-        return Network(features, found["rows"], found["part"].long(), *kinds)
-
-    numbers = (torch.from_numpy(numbers).long() for numbers in (data.labels, data.domains))
-    hashes = {data.name: data.sha256, "networks": key_of(sorted(record.id for record in records))}
-    networks = {name_of(record): network(record) for record in records}
-    return Bank(networks, *numbers, data.classes, data.domain_names, hashes | imagenet.hashes, unit(imagenet.inputs))
+        networks[name_of(record)] = _network(found | {"features": unit(found["features"].float())})
+    hashes = {data.name: data.sha256, "networks": key_of(sorted(record.id for record in records))} | imagenet.hashes
+    numbers = map(torch.from_numpy, (data.labels, data.domains))
+    return Bank(networks, *numbers, data.classes, data.domain_names, hashes, unit(imagenet.inputs))
 
 
-def _below(found: Mapping[str, Tensor], start: str) -> dict[str, Tensor]:
-    return {name.removeprefix(start): unit(x.float()) for name, x in found.items() if name.startswith(start)}
+def _network(found: Mapping[str, Tensor]) -> Network:
+    """Of what a run of stage 1 wrote, but unit features."""
+    own, turned = (
+        {name.removeprefix(kind): unit(x.float()) for name, x in found.items() if name.startswith(kind)}
+        for kind in ("own/", "turned/")
+    )
+    return Network(found["features"], found["rows"].long(), found["part"].long(), own, turned)
 
 
 def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: int = DIM) -> Path:
@@ -133,20 +130,15 @@ def load() -> Bank:
     def values(name: str) -> Tensor:
         return unit(shipped.dequantise(*(tensors[f"{name}{end}"] for end in ("", ":low", ":step"))))
 
-    plain = {name: values(name) for name in tensors if f"{name}:low" in tensors}
-    networks = {
-        name: Network(
-            plain[f"{name}/features"],
-            tensors[f"{name}/rows"].long(),
-            tensors[f"{name}/part"].long(),
-            *(_below(plain, f"{name}/{kind}/") for kind in ("own", "turned")),
-        )
-        for name in about["runs"]
-    }
-    numbers = (tensors[name].long() for name in ("labels", "domains"))
+    whole = {name: values(name) if f"{name}:low" in tensors else tensors[name] for name in tensors if ":" not in name}
+    networks = {}
+    for name in about["runs"]:
+        start = f"{name}/"
+        networks[name] = _network({part.removeprefix(start): x for part, x in whole.items() if part.startswith(start)})
+    numbers = (whole[name].long() for name in ("labels", "domains"))
     names = (tuple(about[name]) for name in ("classes", "domain_names"))
     hashes = {"pacs": about["data"], "features": sha256(path)}
-    return Bank(networks, *numbers, *names, hashes, plain["imagenet"])
+    return Bank(networks, *numbers, *names, hashes, whole["imagenet"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +175,7 @@ class View:
 def view(bank: Bank, name: str, domain: str, look: Look) -> View:
     """`domain` through the network `name`; lambda is few-shot's, the class means of images that it learned from."""
     network = bank.networks[name]
-    there = bank.of_domain(network, domain)
+    there = (network.part == 2) & (bank.domains[network.rows] == bank.domain_names.index(domain))
     under = {"sources": network.features[there], "own": network.own[domain]}
     features = unit(sum(under.values())) if look.statistics == "mixed" else under[look.statistics]
     return _view(bank, network, there, features, network.turned.get(domain), look)

@@ -12,11 +12,11 @@ import copy
 import dataclasses
 import functools
 import itertools
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sibcore import adapt as adaptation
@@ -24,49 +24,36 @@ from sibcore.adapt import METHODS, Adapter, Bank, Schedule
 from sibcore.datasets import pacs
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
+from sibcore.settings import one_of, setting
 from sibcore.sib import class_means, unit
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import halves, imagenet_network
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Numbers, Source
 from sibrepro.pacs.rotations import Rotations, hashes, rotations
-from sibrepro.params import Count, NonNegative, Positive, parameters
 
 SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
 ORDERS = ("shuffled", "file")
-FROZEN = ("shipped", "frozen")  # features of a network that is not trained
 PER_CLASS = 20  # images of each class and source domain in the first lambda
 
 
-@parameters
-class Adaptation:
-    """One training and its test on all images of the target domain."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adaptation(Schedule):
+    """One training and its test on all images of the target domain; the seed is of xi and of held-out images, too."""
 
-    dataset: str = Field("pacs", description="name of the image set")
-    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
-    features: Literal["shipped", "frozen", "upper", "all"] = Field(
-        "frozen",
-        description="of images, with none, the upper part or all of f trained; shipped: no longer here",
-    )
-    size: Count = Field(160, description="width of the images in pixels")
-    target: str = Field("sketch", description="domain without labels")
-    left_out: str = Field("", description="domain that is neither source nor target")
-    method: Literal[tuple(METHODS)] = Field("SIB-Rot", description="how the class weights of a minibatch come about")
-    K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(0.03, description="step size of the inner updates, for means over a minibatch")
-    tasks: Literal["domain", "mixed"] = Field("domain", description="a task a source domain, or one of all")
-    steps: Count = Field(2000, description="training steps")
-    batch: Count = Field(32, description="images of each domain in a step")
-    lr: Positive = Field(1e-4, description="learning rate of Adam")
-    turns: Literal["all", "one"] = Field("all", description="of each image in a training step")
-    turn_weight: Annotated[float, Field(ge=0)] = Field(1.0, description="of the rotation loss")
-    alpha: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="Dirichlet spread of a source task's class proportions; 0: as they are"
-    )
-    held_out: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of each source domain")
-    test_batch: Count = Field(64, description="images of a test minibatch")
-    test_order: Literal["shuffled", "file"] = Field("shuffled", description="how test images are dealt out")
-    seed: NonNegative = Field(0, description="of xi, of the held-out images and of the minibatches")
+    dataset: str = setting("pacs")
+    backbone: str = setting("efficientnet-lite0")  # with ImageNet's weights
+    # of images, with none, the upper part or all of f trained; shipped: no longer here
+    features: Literal["frozen", "upper", "all", "shipped"] = one_of("frozen", "upper", "all", "shipped")
+    size: int = setting(160, least=1)  # width of the images in pixels
+    target: str = setting("sketch")  # domain without labels
+    left_out: str = setting("")  # domain that is neither source nor target
+    method: str = one_of("SIB-Rot", "SIB", "Rot", "source-only")
+    K: int = setting(3, least=0)  # synthetic gradient steps
+    eta: float = setting(0.03, above=0)  # step size of the inner updates, for means over a minibatch
+    held_out: float = setting(0.1, above=0, below=1)  # share of each source domain
+    test_batch: int = setting(64, least=1)  # images of a test minibatch
+    test_order: Literal["shuffled", "file"] = one_of("shuffled", "file")  # how test images are dealt out
 
 
 ADAPTATION = Experiment(
@@ -78,11 +65,6 @@ ADAPTATION = Experiment(
     ).split(),
     tolerance={"steps_per_second": None, "*": 1.0},
 )
-
-
-def turns_for(features: str) -> str:
-    """All turns of an image in a training step where they cost nothing, one where f has to see each."""
-    return "all" if features in FROZEN else "one"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -126,8 +108,7 @@ def adapt(p: Adaptation, known: Source | None = None) -> Record:
 
     metrics: "accuracy" on the target and on "held_out" source images, in percent; "steps_per_second"
     arrays: "predicted" and true "labels" of every target image, in the order of the data set; the same predictions for
-    other test minibatches, such as "predicted/16/file"; the history of the training; if f is trained, "map/before" and
-    "map/after" [n, 2]: principal components of a few images' features, with their "map/labels" and "map/domains"
+    other test minibatches, such as "predicted/16/file"; the history of the training
     """
     known = known or source(p)
     return ADAPTATION.run(p, lambda p: train_and_test(p, *known.load()), data=known.hashes)
@@ -138,12 +119,11 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> Numbers:
     device = pick_device()
     sources, held_out, target = domain_rows(p, bank)
     f = copy.deepcopy(f).to(device)
-    start, centre = first_lambda(f, *_labelled(bank, sources, device), len(bank.classes))
+    rows = first_rows(sources, bank.labels, len(bank.classes))
+    upright = bank.take(rows, torch.zeros_like(rows)).to(device)
+    start, centre = first_lambda(f, upright, bank.labels[rows].to(device), len(bank.classes))
     model = Adapter(f, start, centre, p.K, p.eta, p.method, p.seed).to(device)
     schedule = Schedule(**{field.name: getattr(p, field.name) for field in dataclasses.fields(Schedule)})
-    seen, places = map_rows(bank), {}
-    if list(f.parameters()):
-        places["map/before"] = plane(adaptation.embed(model, bank, seen)[0])
     history = adaptation.train(model, bank, sources, target, schedule)
 
     features = adaptation.embed(model, bank, target)
@@ -152,9 +132,6 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> Numbers:
     if p.K or METHODS[p.method].starts_by_turns:  # others answer each image by itself
         for size, order in itertools.product(SIZES, ORDERS):
             arrays[f"predicted/{size}/{order}"] = adaptation.predict(model, features, size, order, p.seed)
-    if places:
-        places["map/after"] = plane(adaptation.embed(model, bank, seen)[0])
-        arrays |= {"map/labels": bank.labels[seen], "map/domains": bank.domains[seen]}
     right = [
         adaptation.predict(model, adaptation.embed(model, bank, rows), p.test_batch, seed=p.seed) == bank.labels[rows]
         for rows in held_out
@@ -165,43 +142,43 @@ def train_and_test(p: Adaptation, bank: Any, f: nn.Module) -> Numbers:
         "steps_per_second": history[-1]["steps_per_second"],
     }
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "turn_loss", "accuracy")}
-    return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves | places
+    return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves
 
 
 def domain_rows(p: Adaptation, bank: Any) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Rows of each source domain to learn from, held-out rows of each, and rows of the target."""
-    for name in filter(None, (p.target, p.left_out)):
+    check_domains(bank, p.target, p.left_out)
+    of_target = bank.domains == bank.domain_names.index(p.target)
+    others = (p.target, p.left_out)
+    return *split(bank.domains, bank.domain_names, others, p.held_out, p.seed), of_target.nonzero()[:, 0]
+
+
+def check_domains(bank: Any, *names: str) -> None:
+    """An error where there is no domain of such a name; an empty one stands for none."""
+    for name in filter(None, names):
         if name not in bank.domain_names:
             raise ValueError(f"there is no domain {name!r}: expected one of {', '.join(bank.domain_names)}")
-    rows = {name: (bank.domains == number).nonzero()[:, 0] for number, name in enumerate(bank.domain_names)}
-    generator = torch.Generator().manual_seed(p.seed)
+
+
+def split(
+    domains: Tensor, names: Sequence[str], others: Collection[str], share: float, seed: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Rows of each domain but `others` to learn from, and a share of each that is held out."""
+    generator = torch.Generator().manual_seed(seed)
     learn, held_out = [], []
-    for name in bank.domain_names:
-        if name not in (p.target, p.left_out):
-            mixed = rows[name][torch.randperm(len(rows[name]), generator=generator)]
-            count = max(1, round(p.held_out * len(mixed)))
+    for number, name in enumerate(names):
+        if name not in others:
+            rows = (domains == number).nonzero()[:, 0]
+            mixed = rows[torch.randperm(len(rows), generator=generator)]
+            count = max(1, round(share * len(mixed)))
             held_out.append(mixed[:count].sort()[0])
             learn.append(mixed[count:].sort()[0])
-    return learn, held_out, rows[p.target]
+    return learn, held_out
 
 
-def _labelled(bank: Any, sources: list[Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
-    """A few upright images of each class and source domain, and their labels."""
-    chosen = [rows[bank.labels[rows] == label][:PER_CLASS] for rows in sources for label in range(len(bank.classes))]
-    rows = torch.cat(chosen)
-    return bank.take(rows, torch.zeros_like(rows)).to(device), bank.labels[rows].to(device)
-
-
-def map_rows(bank: Any) -> Tensor:
-    """The first images of each class in each domain."""
-    kinds = bank.domains * len(bank.classes) + bank.labels
-    return torch.cat([(kinds == kind).nonzero()[:PER_CLASS, 0] for kind in range(int(kinds.max()) + 1)])
-
-
-def plane(features: Tensor) -> np.ndarray:
-    """Features [n, d] in their first two principal components, float16 [n, 2]."""
-    centred = features - features.mean(0)
-    return (centred @ torch.linalg.svd(centred, full_matrices=False)[2][:2].mT).cpu().numpy().astype(np.float16)
+def first_rows(sources: Sequence[Tensor], labels: Tensor, classes: int) -> Tensor:
+    """A few rows of each class and source domain, from which lambda starts."""
+    return torch.cat([rows[labels[rows] == label][:PER_CLASS] for rows in sources for label in range(classes)])
 
 
 def on_device(bank: Rotations) -> Rotations:

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from sibcore import __version__
 from sibcore.adapt import TURNS
@@ -188,19 +189,9 @@ def _resume(
     return about
 
 
-@torch.no_grad()
 def own_statistics(network: nn.Module, images: Tensor, batch: int = 64) -> None:
     """Batch norms of `network` take on the statistics of these images [N, H, W, 3] (AdaBN, Li et al., 2016)."""
     device = next(network.parameters()).device
-    norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the mean over all batches
-    network.train()
     mixed = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    for rows in mixed.tensor_split(math.ceil(len(images) / batch)):
-        network(as_float(images[rows].to(device)))
-    network.eval()
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    parts = mixed.tensor_split(math.ceil(len(images) / batch))
+    update_bn((as_float(images[rows].to(device)) for rows in parts), network.eval())

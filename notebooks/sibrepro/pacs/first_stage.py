@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from sibcore.datasets import pacs
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.files import write_tensors
+from sibcore.settings import setting
 from sibcore.sib import unit
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.features import extract
@@ -29,33 +29,25 @@ from sibrepro.facts import Experiment, Record
 from sibrepro.facts.record import as_dict
 from sibrepro.few_shot.experiment import Numbers
 from sibrepro.pacs import finetune
+from sibrepro.pacs.experiment import first_rows, split
 from sibrepro.pacs.finetune import Recipe, make_model, own_statistics, start_from_means
 from sibrepro.pacs.rotations import hashes, turn
-from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FEATURES = "features.safetensors"
 HELD_OUT = 0.1  # share of each source domain that f does not see
-PER_CLASS = 20  # images of each class and source domain from which the head starts
 SOME = 2048  # of the images that f learned from, so many, or a few more, are looked at afterwards
 COUNTED = 1024  # likewise, of any domain, to take statistics from
 BATCH = 28  # images at a time, in extraction: what a CPU's cache holds
 
 
-@parameters
-class FineTuned:
-    """One fine-tuning."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuned(Recipe):
+    """One fine-tuning; the seed is of held-out images, too."""
 
-    dataset: str = Field("pacs", description="name of the image set")
-    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
-    size: Count = Field(96, description="width of the images in pixels")
-    without: str = Field("sketch", description="domains that are not sources, joined by +")
-    steps: Count = Field(300, description="training steps")
-    batch: Count = Field(24, description="images of each source domain in a step")
-    turned: NonNegative = Field(0, description="turned images of each domain in a step; 0: rotation is not learned")
-    turn_weight: Annotated[float, Field(ge=0)] = Field(0.3, description="of the rotation loss")
-    peak_lr: Positive = Field(1e-3, description="highest learning rate of AdamW")
-    grey: Annotated[float, Field(ge=0, lt=1)] = Field(0.1, description="share of the images that lose their colours")
-    seed: NonNegative = Field(0, description="of heads, minibatches and held-out images")
+    dataset: str = setting("pacs")
+    backbone: str = setting("efficientnet-lite0")  # with ImageNet's weights
+    size: int = setting(96, least=1)  # width of the images in pixels
+    without: str = setting("sketch")  # domains that are not sources, joined by +
 
 
 FINE_TUNED = Experiment(
@@ -91,29 +83,29 @@ def first_stage(p: FineTuned, data: ImageSet | None = None) -> Record:
 def _compute(p: FineTuned, data: ImageSet, network: nn.Module, folder: Path) -> Numbers:
     device, labels = pick_device(), torch.from_numpy(data.labels)
     learn, held_out, others = split_rows(p, data)
-    recipe = Recipe(
-        **{field.name: getattr(p, field.name) for field in dataclasses.fields(Recipe) if hasattr(p, field.name)}
-    )
+    recipe = Recipe(**{field.name: getattr(p, field.name) for field in dataclasses.fields(Recipe)})
     network = network.to(device, memory_format=torch.channels_last).requires_grad_()
     model = make_model(network, network.backbone.dim, len(data.classes), recipe).to(device)
     images = torch.from_numpy(np.array(data.images))
-    few = torch.cat([rows[labels[rows] == k][:PER_CLASS] for rows in learn for k in range(len(data.classes))])
+    few = first_rows(learn, labels, len(data.classes))
     start_from_means(model, images[few], labels[few])
     history = finetune.finetune(model, images, labels, learn, [*learn, *others.values()], recipe, folder)
 
     seen = torch.cat([every(rows, SOME // len(learn)) for rows in learn])
-    parts = [seen, torch.cat(held_out), *others.values()]
+    tested = {"held_out": torch.cat(held_out)} | others
+    parts = [seen, *tested.values()]
     rows = torch.cat(parts)
     own_statistics(model.f, images[every(seen, COUNTED)])
     found = {"features": _features(model.f, images[rows]), "rows": rows}
     found["part"] = torch.cat([torch.full((len(part),), min(place, 2)) for place, part in enumerate(parts)]).byte()
-    for name, looked_at in ({"held_out": parts[1]} | others).items():
+    upright = dict(zip(tested, found["features"].split([*map(len, parts)])[1:], strict=True))
+    for name, rows in tested.items():
         if p.turned:
-            turned = turn(images[looked_at])[1:]
+            turned = turn(images[rows])[1:]
             found[f"turned/{name}"] = _features(model.f, turned.flatten(0, 1)).unflatten(0, turned.shape[:2])
-    for name, others_rows in others.items():
-        own_statistics(model.f, images[every(others_rows, COUNTED)])
-        found[f"own/{name}"] = _features(model.f, images[others_rows])
+    for name, rows in others.items():
+        own_statistics(model.f, images[every(rows, COUNTED)])
+        found[f"own/{name}"] = _features(model.f, images[rows])
     found["head"] = unit(model.head.weight.detach()).cpu()
     found["turn_head"] = torch.cat([model.turn_head.weight, model.turn_head.bias[:, None]], 1).detach().cpu()
     write_tensors(folder / FEATURES, found, {"settings": as_dict(p)})
@@ -121,30 +113,19 @@ def _compute(p: FineTuned, data: ImageSet, network: nn.Module, folder: Path) -> 
     def accuracy(features: Tensor, rows: Tensor) -> float:
         return 100 * ((features.float() @ found["head"].T).argmax(1) == labels[rows]).double().mean().item()
 
-    def upright(chosen: Tensor) -> Tensor:
-        return found["features"][torch.isin(rows, chosen)]
-
-    metrics: dict[str, Any] = {"held_out": accuracy(upright(parts[1]), parts[1])}
-    for name, others_rows in others.items():
-        metrics[name] = accuracy(upright(others_rows), others_rows)
-        metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], others_rows)
+    metrics: dict[str, Any] = {}
+    for name, rows in tested.items():
+        metrics[name] = accuracy(upright[name], rows)
+        if name in others:
+            metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], rows)
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "turn_loss")}
     return metrics, curves
 
 
 def split_rows(p: FineTuned, data: ImageSet) -> tuple[list[Tensor], list[Tensor], dict[str, Tensor]]:
     """Rows of each source domain to learn from, held-out rows of each, and rows of each other domain by its name."""
-    others = p.without.split("+")
-    rows = {name: torch.from_numpy(data.domain_rows(name)) for name in (*data.domain_names, *others)}
-    generator = torch.Generator().manual_seed(p.seed)
-    learn, held_out = [], []
-    for name in data.domain_names:
-        if name not in others:
-            mixed = rows[name][torch.randperm(len(rows[name]), generator=generator)]
-            count = max(1, round(HELD_OUT * len(mixed)))
-            held_out.append(mixed[:count].sort()[0])
-            learn.append(mixed[count:].sort()[0])
-    return learn, held_out, {name: rows[name] for name in others}
+    others = {name: torch.from_numpy(data.domain_rows(name)) for name in p.without.split("+")}
+    return *split(torch.from_numpy(data.domains), data.domain_names, others, HELD_OUT, p.seed), others
 
 
 def every(rows: Tensor, count: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -12,7 +12,6 @@ from pydantic import Field
 from sibcore.datasets import pacs
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import Experiment, Record
-from sibrepro.few_shot.experiment import Source
 from sibrepro.few_shot.plan import facts, flat
 from sibrepro.pacs import banks
 from sibrepro.pacs.experiment import ADAPTATION, Adaptation, adapt, source
@@ -21,22 +20,18 @@ from sibrepro.pacs.rotations import rotations
 from sibrepro.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, STATISTICS, TASKS, SecondStage, second_stage
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 
-METHODS = ("source-only", "Rot", "SIB", "SIB-Rot")
 Key = tuple[str, int]  # method and K
 Scores = dict[Key, dict[str, list[Record]]]  # by method and K, then by target, one of each seed
 
 # What is published by kind of features: the settings, and the number of seeds by method and K.
-_SHORT = {"steps": 300, "lr": 2e-3}
 _UPPER = {"features": "upper", "size": 128, "steps": 100, "batch": 16, "lr": 3e-4, "alpha": 1.0, "turns": "one"}
-_MANY = {"source-only": {0: 10}, "SIB": {3: 3}, "SIB-Rot": {0: 10, 1: 3, 3: 10, 5: 3}}
-PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, dict[int, int]]]] = {
-    "upper": (_UPPER, {"source-only": {0: 2}, "Rot": {0: 2}, "SIB-Rot": {0: 1, 3: 1}}),
-    "frozen": ({"features": "frozen", "alpha": 1.0, **_SHORT}, _MANY),
-    "frozen, α = 0": ({"features": "frozen", "alpha": 0.0, **_SHORT}, {"source-only": {0: 3}, "SIB-Rot": {0: 3, 3: 3}}),
-    "shipped": (
-        {"features": "shipped", "alpha": 1.0, **_SHORT},
-        {"source-only": {0: 3}, "SIB": {3: 3}, "SIB-Rot": {0: 3, 3: 3}},
-    ),
+_SHORT = {"steps": 300, "lr": 2e-3, "alpha": 1.0}
+_PLAIN, _SIB, _SIB_ROT, _SIB_ROT_3 = ("source-only", 0), ("SIB", 3), ("SIB-Rot", 0), ("SIB-Rot", 3)
+PUBLISHED: dict[str, tuple[dict[str, Any], dict[Key, int]]] = {
+    "upper": (_UPPER, {_PLAIN: 2, ("Rot", 0): 2, _SIB_ROT: 1, _SIB_ROT_3: 1}),
+    "frozen": (_SHORT, {_PLAIN: 10, _SIB: 3, _SIB_ROT: 10, ("SIB-Rot", 1): 3, _SIB_ROT_3: 10, ("SIB-Rot", 5): 3}),
+    "frozen, α = 0": (_SHORT | {"alpha": 0.0}, {_PLAIN: 3, _SIB_ROT: 3, _SIB_ROT_3: 3}),
+    "shipped": (_SHORT | {"features": "shipped"}, {_PLAIN: 3, _SIB: 3, _SIB_ROT: 3, _SIB_ROT_3: 3}),
 }
 
 
@@ -140,7 +135,9 @@ def run(p: StagesNotebook) -> list[Record]:
         data = pacs.load(size=p.size)
         plain = rotations(pacs.load(size=IMAGENET_SIZE), p.backbone)
         bank = banks.assemble([first_stage(one, data) for one in p.networks_of()], data, plain)
-    return [second_stage(one, bank) for one in p.experiments()] + train(p.one_stage())
+    jointly = p.one_stage()
+    images = source(jointly[0]) if jointly else None  # which all of them share
+    return [*(second_stage(one, bank) for one in p.experiments()), *(adapt(one, images) for one in jointly)]
 
 
 def stages(changes: Mapping[str, Any], count: int = PER_FIRST) -> dict[str, list[SecondStage]]:
@@ -152,38 +149,22 @@ def stages(changes: Mapping[str, Any], count: int = PER_FIRST) -> dict[str, list
     }
 
 
-def two_stages() -> Scores:
-    """The published runs of the paper's four methods on fine-tuned networks."""
-    return {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}
-
-
-def _seeds(name: str) -> int:
-    """How many of what is not among the four methods: several of what is trained."""
-    return PER_FIRST if name in VARIANTS else 1
+def other_stages(name: str) -> dict[str, list[SecondStage]]:
+    """Likewise, of what is not among the paper's four methods: several seeds of what is trained."""
+    return stages(OTHERS[name], PER_FIRST if name in VARIANTS else 1)
 
 
 def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:
     """The published runs of variants, looks or rivals, by name and target."""
-    found = {name: facts(SECOND_STAGE, stages(OTHERS[name], _seeds(name))) for name in names}
+    found = {name: facts(SECOND_STAGE, other_stages(name)) for name in names}
     return {name: by_target for name, by_target in found.items() if by_target}
-
-
-def train(experiments: Sequence[Adaptation]) -> list[Record]:
-    """The record of each experiment, from disk or trained now; those on the same features share them."""
-    sources: dict[tuple, Source] = {}
-    found = []
-    for p in experiments:
-        key = (p.dataset, p.backbone, p.features, p.size)
-        sources[key] = sources.get(key) or source(p)
-        found.append(adapt(p, sources[key]))
-    return found
 
 
 def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
     """The settings of one kind of features in `PUBLISHED`."""
     settings, seeds = PUBLISHED[name]
     found = {}
-    for method, K, count in ((method, *both) for method, by_K in seeds.items() for both in by_K.items()):
+    for (method, K), count in seeds.items():
         base = Adaptation(method=method, K=K, **settings)
         found[method, K] = {target: grid(base, target=[target], seed=range(count)) for target in DOMAINS}
     return found
@@ -195,13 +176,13 @@ def published() -> dict[str, Scores]:
     "frozen, α = 0" is without varied class proportions.
     """
     one = {name: {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()} for name in PUBLISHED}
-    return {"fine-tuned": two_stages(), **one}
+    return {"fine-tuned": {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}, **one}
 
 
 def declared() -> dict[Experiment, list[Adaptation]]:
     """Every run of this study that is published."""
     second = [p for changes in STAGES.values() for p in flat(stages(changes))]
-    second += [p for name, changes in OTHERS.items() for p in flat(stages(changes, _seeds(name)))]
+    second += [p for name in OTHERS for p in flat(other_stages(name))]
     return {
         ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
         FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,9 +21,8 @@ from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.datasets.progress import meter
 from sibcore.device import pick_device
 from sibcore.files import key_of
-from sibcore.vision.augment import as_float
-from sibcore.vision.backbones import exact_convolutions, halves, imagenet_network
-from sibcore.vision.features import features_hash, read_known, write_known
+from sibcore.vision import features
+from sibcore.vision.backbones import halves, imagenet_network
 
 CHUNK = 256  # images a file
 BATCH = 4  # images at a time, each in four turns: activations that fit a CPU's cache are twice as fast
@@ -67,14 +66,8 @@ def rotations(
     if part == "activations":
         network = halves(network)[0]
     inputs = extract(network, data, backbone, part, device or pick_device(), cache_folder(cache))
-    return Rotations(
-        inputs=inputs,
-        labels=torch.from_numpy(data.labels),
-        domains=torch.from_numpy(data.domains),
-        classes=data.classes,
-        domain_names=data.domain_names,
-        hashes=hashes(data, network),
-    )
+    numbers = map(torch.from_numpy, (data.labels, data.domains))
+    return Rotations(inputs, *numbers, data.classes, data.domain_names, hashes(data, network))
 
 
 def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: torch.device, cache: Path) -> Tensor:
@@ -86,12 +79,12 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
     with meter(TURNS * images, f"{name}'s {part} of {data.name} in four turns", " images") as bar:
         for start in range(0, images, CHUNK):
             path, what = folder / f"{start:05}.safetensors", known | {"start": start}
-            found = read_known(path, what)
+            found = features.read_known(path, what)
             pictures = data.images[start : start + CHUNK]
             if found is None:
-                found = {"inputs": _chunk(network, pictures, part, device)}
+                found = {"inputs": _chunk(network, pictures, part)}
                 _refuse_bad_numbers(found["inputs"], start, data, name)
-                write_known(path, found, what)
+                features.write_known(path, found, what)
                 bar.update(TURNS * len(pictures))
             else:
                 bar.initial += TURNS * len(pictures)  # there before: not counted as speed
@@ -102,20 +95,14 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
 
 def hashes(data: ImageSet, network: nn.Module) -> dict[str, str]:
     """What the inputs are made of."""
-    return {data.name: data.sha256, "network": features_hash(network.state_dict())}
+    return {data.name: data.sha256, "network": features.features_hash(network.state_dict())}
 
 
-@torch.inference_mode()
-def _chunk(network: nn.Module, pictures: np.ndarray, part: Part, device: torch.device) -> Tensor:
+def _chunk(network: nn.Module, pictures: np.ndarray, part: Part) -> Tensor:
     """uint8 [n, H, W, 3] -> [4, n, ...]"""
-    kind = torch.float32 if part == "features" else torch.float16
-    done = []
-    with exact_convolutions():
-        for start in range(0, len(pictures), BATCH):
-            turned = turn(torch.tensor(pictures[start : start + BATCH]).to(device))
-            output = network(as_float(turned.flatten(0, 1))).unflatten(0, turned.shape[:2])
-            done.append(output.to("cpu", kind))
-    return torch.cat(done, 1).contiguous()
+    turned = turn(torch.tensor(pictures)).transpose(0, 1)
+    output = features.extract(network, turned.flatten(0, 1), batch=TURNS * BATCH).unflatten(0, turned.shape[:2])
+    return output.transpose(0, 1).to("cpu", torch.float32 if part == "features" else torch.float16).contiguous()
 
 
 def turn(images: Tensor) -> Tensor:
@@ -127,5 +114,5 @@ def _refuse_bad_numbers(inputs: Tensor, start: int, data: ImageSet, name: str) -
     bad = ~inputs.flatten(2).isfinite().all(2).all(0)
     if bad.any():
         row = start + int(bad.nonzero()[0])
-        place: list[Any] = [data.domain_names[data.domains[row]], data.classes[data.labels[row]]]
-        raise ValueError(f"{name} gives NaN or infinity for image {row} of {data.name} ({'/'.join(place)})")
+        place = f"{data.domain_names[data.domains[row]]}/{data.classes[data.labels[row]]}"
+        raise ValueError(f"{name} gives NaN or infinity for image {row} of {data.name} ({place})")

@@ -5,7 +5,7 @@ on domains that the network behind them did not learn from ("shift": the network
 errors are of the kind that the target has, or, to the letter of the paper, on the sources themselves ("sources").
 
 Whatever is chosen for a target is chosen on its sources, by `chosen_look` and `chosen_turn_rate` or by runs with
-`held` (`chosen_eta`, `chosen_tasks`): there a source stands in for the target, and xi is trained on the other two.
+`held` (`chosen`): there a source stands in for the target, and xi is trained on the other two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Numbers
 from sibrepro.pacs import banks
 from sibrepro.pacs.banks import Bank, Look, View
-from sibrepro.pacs.experiment import ORDERS, SIZES
+from sibrepro.pacs.experiment import ORDERS, SIZES, check_domains
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.rivals import BASELINES, RECENT, tune
 from sibrepro.rivals.base import Baseline
@@ -104,9 +104,7 @@ def second_stage(p: SecondStage, bank: Bank | None = None) -> Record:
     bank = bank or banks.load()
     if p.method != "SIB" and p.method not in RIVALS:
         raise ValueError(f"there is no method {p.method!r}: expected SIB or one of {', '.join(RIVALS)}")
-    for name in filter(None, (p.target, p.held)):
-        if name not in bank.domain_names:
-            raise ValueError(f"there is no domain {name!r}: expected one of {', '.join(bank.domain_names)}")
+    check_domains(bank, p.target, p.held)
     return SECOND_STAGE.run(p, lambda p: _compute(p, bank), data=bank.hashes)
 
 
@@ -116,12 +114,10 @@ def _compute(p: SecondStage, bank: Bank) -> Numbers:
     seen = banks.view(bank, name, p.held or p.target, look)
     metrics: dict[str, Any] = {"look": str(look)}
     if p.method == "SIB":
-        if p.K and not p.eta:
-            p = dataclasses.replace(p, eta=chosen_eta(p, bank))
-            metrics["eta"] = p.eta
-        if p.K and not p.tasks:
-            p = dataclasses.replace(p, tasks=chosen_tasks(p, bank))
-            metrics["tasks"] = p.tasks
+        for setting, values in {"eta": ETAS, "tasks": TASKS}.items():
+            if p.K and not getattr(p, setting):
+                metrics[setting] = chosen(p, bank, setting, values)
+                p = dataclasses.replace(p, **{setting: metrics[setting]})
         method: Method = trained(p, bank, look)
     else:
         options = _tuned(bank, p.target, look, p.method)
@@ -190,10 +186,8 @@ class Minibatches:
         self.ways = len(views[0].start)
         self.bank = torch.cat([part for view in views for part in (view.start, view.features)]).to(pick_device())
         self.rows = len(self.bank)
-        ends = np.cumsum([len(view.start) + len(view.features) for view in views])
-        self._places = [
-            (torch.arange(end - len(view.features), end), view.labels) for end, view in zip(ends, views, strict=True)
-        ]
+        parts = torch.arange(self.rows).split([self.ways + len(view.features) for view in views])
+        self._places = [(part[self.ways :], view.labels) for part, view in zip(parts, views, strict=True)]
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -220,14 +214,13 @@ def predict(
 ) -> Tensor:
     """The class [n] of every image, in minibatches of at most `batch` and of like size; `adapter` makes theta^0."""
     features, start = seen.features.to(pick_device()), seen.start.to(pick_device())
-    labels, predicted = (
-        torch.arange(len(start), device=start.device)[None],
-        torch.empty(len(features), dtype=torch.long),
-    )
+    labels = torch.arange(len(start), device=start.device)[None]
+    predicted = torch.empty(len(features), dtype=torch.long)
     for part in adapt.dealt(len(features), batch, order, seed):
-        query = features[part][None]
-        theta = start[None] if adapter is None else turned_start(adapter, seen, part)
-        predicted[part] = method.answer(theta, labels, query)[0].max(-1).indices.cpu()
+        theta = start[None]
+        if adapter is not None:
+            theta = adapter.turn_step(adapter.start[None], *_in_turns(seen, part), len(part)).to(start)
+        predicted[part] = method.answer(theta, labels, features[None, part])[0].max(-1).indices.cpu()
     return predicted
 
 
@@ -243,10 +236,6 @@ def turner(seen: View, seed: int, steps: int = 200) -> Adapter:
         loss.backward()
         optimizer.step()
     return model
-
-
-def turned_start(adapter: Adapter, seen: View, part: Tensor) -> Tensor:
-    return adapter.turn_step(adapter.start[None], *_in_turns(seen, part), len(part)).to(pick_device())
 
 
 def _in_turns(seen: View, part: Tensor) -> tuple[Tensor, Tensor]:
@@ -266,32 +255,24 @@ def chosen_look(bank: Bank, target: str) -> Look:
 
 def look_score(bank: Bank, target: str, look: Look) -> float:
     """Mean accuracy on the sources, each seen by the network of the others."""
-    found = []
-    for pair in pairs(target, bank.domain_names):
-        seen = banks.view(bank, *pair, look)
-        found.append(((seen.features @ seen.start.T).argmax(1) == seen.labels).double().mean().item())
+    views = [banks.view(bank, *pair, look) for pair in pairs(target, bank.domain_names)]
+    found = [((seen.features @ seen.start.T).argmax(1) == seen.labels).double().mean().item() for seen in views]
     return sum(found) / len(found)
 
 
-def chosen_eta(p: SecondStage, bank: Bank) -> float:
-    """The step size at which three steps are best on the sources, each in the target's place: runs of their own.
+def chosen(p: SecondStage, bank: Bank, setting: str, values: Sequence[Any]) -> Any:
+    """The value with which three steps are best on the sources, each in the target's place: runs of their own.
 
-    One serves minibatches of every size: it is for means over them.
+    One step size serves minibatches of every size: it is for means over them.
     """
-    return max(ETAS, key=lambda eta: _in_its_place(p, bank, eta=eta))
-
-
-def chosen_tasks(p: SecondStage, bank: Bank) -> str:
-    """What xi had better learn from, likewise, with the step size that was chosen."""
-    return max(TASKS, key=lambda tasks: _in_its_place(p, bank, eta=p.eta, tasks=tasks))
-
-
-def _in_its_place(p: SecondStage, bank: Bank, **changes: Any) -> float:
-    """What three steps reach on the sources, each in the target's place, all together."""
-    same = {"target": p.target, "steps": p.steps, "batch": p.batch, "lr": p.lr}
+    same = {"target": p.target, "eta": p.eta, "steps": p.steps, "batch": p.batch, "lr": p.lr}
     sources = [name for name in bank.domain_names if name != p.target]
-    runs = [second_stage(SecondStage(held=held, **same, **changes), bank) for held in sources]
-    return sum(run.metrics["accuracy"] for run in runs)
+
+    def score(value: Any) -> float:
+        trials = [SecondStage(held=held, **same | {setting: value}) for held in sources]
+        return sum(second_stage(trial, bank).metrics["accuracy"] for trial in trials)
+
+    return max(values, key=score)
 
 
 @functools.cache

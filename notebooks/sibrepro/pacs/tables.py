@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from sibcore.adapt import METHODS
 from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper, statistics, tables
 from sibrepro.facts import Record
 from sibrepro.few_shot.plan import flat
-from sibrepro.pacs.plan import METHODS, Key, Scores, name_of
+from sibrepro.pacs.plan import Key, Scores, name_of
 from sibrepro.statistics import Score, over_seeds
 
 AVERAGE = "average"
@@ -21,7 +22,7 @@ ByTarget = Mapping[str, Sequence[Record]]
 
 def correct(records: Sequence[Record], predictions: str = "predicted") -> np.ndarray:
     """Whether each target image was classified rightly, bool [S, N], a row for each seed."""
-    return np.stack([r.arrays.get(predictions, r.arrays["predicted"]) == r.arrays["labels"] for r in records])
+    return np.stack([record.arrays[predictions] == record.arrays["labels"] for record in records])
 
 
 def score(records: Sequence[Record], predictions: str = "predicted") -> Score:

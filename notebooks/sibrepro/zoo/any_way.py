@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -121,7 +122,7 @@ def any_way(p: AnyWay) -> Record:
         banks = {f"cifar-fs {split}": _bank(p, small, split, made_of) for split in ("train", "test")}
         banks |= {domain: _bank(p, large, domain, made_of) for domain in ("art_painting", "photo")}
         other = shipped.load("cifar-fs", "conv4-64")["test"]
-        banks |= {"conv4-64": (other.features, other.labels), "clusters": clusters(64, 1.2)}
+        banks |= {"conv4-64": (other.features, other.labels), "clusters": clusters()}
         model, loss = train(p, *banks["cifar-fs train"])
         about = {"model": model.setup, "tasks": {"ways": NOMINAL, "queries": max(QUERIES)}}
         write_tensors(folder / BEST, weights_of(model), about)
@@ -149,8 +150,7 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
     model.prototype_weight = torch.ones(())
     if tied:
         tie(model)
-    learned = list(model.parameters())
-    optimizer = torch.optim.Adam(learned, p.lr)
+    optimizer = torch.optim.Adam(model.parameters(), p.lr)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, p.steps)
     rng, losses = np.random.default_rng(p.seed), []
     for step in progress(p.steps, "any-way SIB"):
@@ -162,7 +162,7 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
         loss, _ = negative_elbo(model, *shape, None)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(learned, 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         falling.step()
         if tied:
@@ -187,12 +187,12 @@ def views(p: AnyWay, features: Tensor, labels: Tensor) -> list[Tensor]:
     return [unit(one) for one in seen]
 
 
-def clusters(dim: int, noise: float, classes: int = 30, each: int = 100) -> tuple[Tensor, Tensor]:
-    """Features and labels around random directions."""
+def clusters() -> tuple[Tensor, Tensor]:
+    """Features [3000, 64] and labels around 30 random directions."""
     generator = torch.Generator().manual_seed(1)
-    labels = torch.arange(classes).repeat_interleave(each)
-    centres = torch.randn(classes, dim, generator=generator)
-    return centres[labels] + noise * torch.randn(len(labels), dim, generator=generator), labels
+    labels = torch.arange(30).repeat_interleave(100)
+    centres = torch.randn(30, 64, generator=generator)
+    return centres[labels] + 1.2 * torch.randn(len(labels), 64, generator=generator), labels
 
 
 @torch.no_grad()
@@ -233,24 +233,22 @@ def tested(model: SIB, trained: dict[str, int], features: Tensor, tasks: Tasks) 
 
 def _bank(p: AnyWay, data: ImageSet, part: str, made_of: dict[str, str]) -> tuple[Tensor, Tensor]:
     """Features [N, d] and labels [N] of the first pictures of each class of a split or a domain; kept in the cache."""
-    chosen = data.domain_rows(part) if part in data.domain_names else data.rows(part)
-    of_part = data.labels[chosen] if part in data.domain_names else data.split_labels(part)
-    places = [np.flatnonzero(of_part == label)[: p.per_class] for label in np.unique(of_part)]
-    kept = np.sort(np.concatenate(places))
-    size = data.images.shape[1] if part in data.domain_names else p.size
+    if part in data.domain_names:
+        chosen, size = data.domain_rows(part), data.images.shape[1]
+        labels = pd.Series(data.labels[chosen])
+    else:
+        chosen, size, labels = data.rows(part), p.size, pd.Series(data.split_labels(part))
+    labels = labels.groupby(labels).head(p.per_class)
     what = {"part": part, "size": size, "per_class": p.per_class, "network": made_of["network"], "data": data.sha256}
     path = cache_folder() / "features" / f"{data.name}-{p.backbone}-{part}-{key_of(what)}.safetensors"
     found = read_known(path, what)
     if found is None:
-        found = {"features": _features(p.backbone, data, chosen[kept], size)}
+        network = imagenet_network(p.backbone, size).to(memory_format=torch.channels_last)
+        images = torch.tensor(data.images[chosen[labels.index]])
+        features = extract(network, images, lambda batch: _resized(batch, size), data.name, batch_of(network, size))
+        found = {"features": features}
         write_known(path, found, what)
-    return found["features"], torch.from_numpy(of_part[kept])
-
-
-def _features(backbone: str, data: ImageSet, chosen: np.ndarray, size: int) -> Tensor:
-    network = imagenet_network(backbone, size).to(memory_format=torch.channels_last)
-    images = torch.tensor(data.images[chosen])
-    return extract(network, images, lambda batch: _resized(batch, size), data.name, batch_of(network, size))
+    return found["features"], torch.tensor(labels.to_numpy())
 
 
 def _resized(images: Tensor, size: int) -> Tensor:

@@ -6,7 +6,6 @@ sib zoo      writes sibcore/zoo/*.safetensors and sibcore/zoo/cards.json anew
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from sibrepro.zoo.any_way import ANY_WAY, SET_AWARE
 CIFAR, MINI = "CIFAR-FS, 64 training classes", "mini-ImageNet, 64 training classes"
 # what was learned from pictures stands under their terms: docs/cards.md
 TERMS = {CIFAR: "as CIFAR-100 (none stated)", MINI: "as ImageNet (non-commercial)"}
-PHOTOS = "photo/7way/1shot"  # the metric that the any-way SIB's card shows
 
 # name of a SIB: the published run that trained it, and what its card says besides
 SIBS: dict[str, tuple[str, dict[str, str]]] = {
@@ -63,7 +61,7 @@ def write() -> list[Path]:
         path = zoo.HERE / f"{name}.safetensors"
         write_tensors(path, {key: tensor for key, tensor in tensors.items() if key.startswith("model.")}, kept)
         written.append(path)
-    entries = [_plain(card) for card in cards()]
+    entries = [{key: value for key, value in vars(card).items() if value not in ("", None, 0)} for card in cards()]
     written.append(zoo.HERE / "cards.json")
     write_atomically(written[-1], (json.dumps(entries, indent=1, ensure_ascii=False) + "\n").encode())
     zoo.cards.cache_clear()
@@ -73,7 +71,12 @@ def write() -> list[Path]:
 def _sib(name: str) -> Card:
     run, told = SIBS[name]
     record = _record(run)
-    metric, tested_on = _metric(record)
+    if name == zoo.ANY_WAY:
+        metric = "photo/7way/1shot"
+        tested_on = f"(PACS photos, 7 ways, 1 shot; K = 0: {record.metrics[f'{metric}/before']:.1f} %)"
+    else:
+        metric = f"best/{told['shots']}shot"
+        tested_on = f"(CIFAR-FS test classes, {told['ways']} ways, {told['shots']} shot)"
     return Card(
         name=name,
         trained_on=CIFAR,
@@ -86,15 +89,6 @@ def _sib(name: str) -> Card:
         **told,
         **_file(zoo.HERE / f"{name}.safetensors"),
     )
-
-
-def _metric(record: Record) -> tuple[str, str]:
-    """The number that a card shows, and what it is of."""
-    if record.id.startswith(ANY_WAY.name):
-        before = record.metrics[f"{PHOTOS}/before"]
-        return PHOTOS, f"(PACS photos, 7 ways, 1 shot; K = 0: {before:.1f} %)"
-    ways, shots = record.params["ways"], record.params["shots"]
-    return f"best/{shots}shot", f"(CIFAR-FS test classes, {ways} ways, {shots} shot)"
 
 
 def _network(name: str) -> Card:
@@ -127,7 +121,3 @@ def _record(run: str) -> Record:
 def _file(file: Path) -> dict[str, Any]:
     where = file.resolve().relative_to(paths.PACKAGE.parents[1]).as_posix()
     return {"file": where, "sha256": sha256(file), "bytes": file.stat().st_size}
-
-
-def _plain(card: Card) -> dict[str, Any]:
-    return {name: value for name, value in dataclasses.asdict(card).items() if value not in ("", None, 0)}

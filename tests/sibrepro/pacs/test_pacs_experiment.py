@@ -8,8 +8,7 @@ from torch import nn
 
 from sibrepro.few_shot.experiment import Source
 from sibrepro.pacs import experiment as adaptation_runs
-from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Pictures, adapt, domain_rows, map_rows, plane
-from sibrepro.pacs.plan import train
+from sibrepro.pacs.experiment import ADAPTATION, Adaptation, Pictures, adapt, domain_rows
 
 
 def origin(bank):
@@ -62,19 +61,9 @@ def test_pictures_are_turned_when_they_are_asked_for():
         assert np.allclose(found[0, place], expected)
 
 
-def test_the_map_has_images_of_every_class_and_domain_in_two_dimensions():
-    bank = domains()
-    rows = map_rows(bank)
-    assert len({(int(bank.labels[r]), int(bank.domains[r])) for r in rows}) == 12
-    points = plane(bank.inputs[0, rows]).astype(float)
-    centred = (bank.inputs[0, rows] - bank.inputs[0, rows].mean(0)).double().numpy()
-    expected = np.linalg.svd(centred, compute_uv=False)[:2]
-    assert np.allclose(np.linalg.norm(points, axis=0), expected, rtol=1e-2)
-
-
 def test_features_that_no_longer_come_with_the_project_are_an_error_that_says_what_to_take():
     with pytest.raises(FileNotFoundError, match="no longer come with the project: features='frozen' takes them"):
-        train([Adaptation(features="shipped", target="photo", steps=3)])
+        adapt(Adaptation(features="shipped", target="photo", steps=3))
 
 
 def test_a_training_is_done_once_and_again_for_other_features(capsys):
