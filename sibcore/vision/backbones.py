@@ -168,21 +168,6 @@ def imagenet_network(name: str, image_size: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict(normalise=Normalise(*IMAGENET[name]), backbone=f)).eval()
 
 
-def halves(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
-    """A network of `imagenet_network` as lower and upper part, the one to freeze and the one to train.
-
-    The upper part is the last stage of ResNet-18, three quarters of its weights; of EfficientNet-Lite0 it is the last
-    block and the head, a third of its weights but an eighth of its work, which makes training possible on a CPU.
-    """
-    f = network.backbone
-    if hasattr(f, "layer4"):  # ResNet-18
-        lower, upper = [f.conv1, f.bn1, f.relu, f.maxpool, f.layer1, f.layer2, f.layer3], [f.layer4, f.avgpool]
-    else:  # EfficientNet-Lite0
-        lower = [f._conv_stem, f._bn0, f._swish, *f._blocks[:-1]]
-        upper = [f._blocks[-1], f._conv_head, f._bn1, f._swish, f._avg_pooling]
-    return nn.Sequential(network.normalise, *lower), nn.Sequential(*upper, nn.Flatten())
-
-
 def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
     """A feature network, frozen and in evaluation mode, and what is known about it: `backbone`, `image_size`, ..."""
     tensors, about = read_tensors(path)

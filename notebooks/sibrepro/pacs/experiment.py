@@ -27,10 +27,10 @@ from sibcore.device import pick_device
 from sibcore.settings import one_of, setting
 from sibcore.sib import class_means, unit
 from sibcore.vision.augment import as_float
-from sibcore.vision.backbones import halves, imagenet_network
+from sibcore.vision.backbones import imagenet_network
 from sibrepro.facts import Experiment, Record
 from sibrepro.few_shot.experiment import Numbers, Source
-from sibrepro.pacs.rotations import Rotations, hashes, rotations
+from sibrepro.pacs.rotations import Rotations, halves, hashes, rotations
 
 SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
 ORDERS = ("shuffled", "file")

@@ -22,7 +22,7 @@ from sibcore.datasets.progress import meter
 from sibcore.device import pick_device
 from sibcore.files import key_of
 from sibcore.vision import features
-from sibcore.vision.backbones import halves, imagenet_network
+from sibcore.vision.backbones import imagenet_network
 
 CHUNK = 256  # images a file
 BATCH = 4  # images at a time, each in four turns: activations that fit a CPU's cache are twice as fast
@@ -116,3 +116,18 @@ def _refuse_bad_numbers(inputs: Tensor, start: int, data: ImageSet, name: str) -
         row = start + int(bad.nonzero()[0])
         place = f"{data.domain_names[data.domains[row]]}/{data.classes[data.labels[row]]}"
         raise ValueError(f"{name} gives NaN or infinity for image {row} of {data.name} ({place})")
+
+
+def halves(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
+    """A network of `imagenet_network` as lower and upper part, the one to freeze and the one to train.
+
+    The upper part is the last stage of ResNet-18, three quarters of its weights; of EfficientNet-Lite0 it is the last
+    block and the head, a third of its weights but an eighth of its work, which makes training possible on a CPU.
+    """
+    f = network.backbone
+    if hasattr(f, "layer4"):  # ResNet-18
+        lower, upper = [f.conv1, f.bn1, f.relu, f.maxpool, f.layer1, f.layer2, f.layer3], [f.layer4, f.avgpool]
+    else:  # EfficientNet-Lite0
+        lower = [f._conv_stem, f._bn0, f._swish, *f._blocks[:-1]]
+        upper = [f._blocks[-1], f._conv_head, f._bn1, f._swish, f._avg_pooling]
+    return nn.Sequential(network.normalise, *lower), nn.Sequential(*upper, nn.Flatten())

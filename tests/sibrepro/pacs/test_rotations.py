@@ -7,7 +7,7 @@ from tiny_images import tiny_set
 from torch import nn
 
 from sibcore.datasets.base import Index, image_set
-from sibcore.vision.backbones import halves, imagenet_network
+from sibcore.vision.backbones import imagenet_network
 from sibrepro.pacs import rotations
 
 CPU = torch.device("cpu")
@@ -59,7 +59,7 @@ def test_the_whole_network_is_its_upper_part_after_its_lower(data, tmp_path, par
     bank = rotations.rotations(data, part=part, device=CPU, cache=tmp_path)
     network = imagenet_network("efficientnet-lite0", 16)
     expected = network(torch.tensor(data.images).permute(0, 3, 1, 2) / 255)
-    found = bank.inputs[0] if part == "features" else halves(network)[1](bank.inputs[0].float())
+    found = bank.inputs[0] if part == "features" else rotations.halves(network)[1](bank.inputs[0].float())
     assert torch.allclose(found, expected, atol=1e-2 * expected.abs().max().item())
     assert bank.hashes["tiny"] == data.sha256
     assert bank.domain_names == ("art", "photo")
