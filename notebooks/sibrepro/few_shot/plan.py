@@ -131,10 +131,10 @@ class Study:
 
     sib: Mapping[tuple[int, int], list[Any]]
     inductive: Mapping[tuple[int, int], list[Any]]
-    rotation: Mapping[tuple[int, int], list[Any]]
     variants: Mapping[tuple[str, int], list[Any]]
     rivals: Mapping[tuple[str, int], Any]
     unbalanced: Mapping[str, Any]
+    rotation: Mapping[tuple[int, int], list[Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def records(self) -> list[Any]:
@@ -154,14 +154,15 @@ def plan(dataset: str, backbone: str) -> Study:
         changed = {(PLAIN, K): [dataclasses.replace(base, K=K, averaged=False)] for K in (0, base.K)}
     tried = [sib[1, K][0] for K in STEPS] + [p for (name, _), (p,) in changed.items() if name in VARIANTS]
     rivals = {(name, shots): _rival(base, name, shots) for shots in SHOTS for name in BASELINES}
-    return Study(sib, inductive, rotation, changed, rivals, {FEW_SHOT.id(p): p for p in tried})
+    return Study(sib, inductive, changed, rivals, {FEW_SHOT.id(p): p for p in tried}, rotation)
 
 
 def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> Study:
     """Exactly the runs that are planned, as far as they are published."""
     planned = plan(dataset, backbone)
-    trained = [facts(FEW_SHOT, part) for part in _trained(planned)]
-    return Study(*trained, single_facts(RIVAL, planned.rivals), single_facts(UNBALANCED, planned.unbalanced))
+    sib, inductive, changed, rotation = (facts(FEW_SHOT, part) for part in _trained(planned))
+    single = single_facts(RIVAL, planned.rivals), single_facts(UNBALANCED, planned.unbalanced)
+    return Study(sib, inductive, changed, *single, rotation)
 
 
 def declared() -> dict[Experiment, list[Any]]:
@@ -179,7 +180,7 @@ def declared() -> dict[Experiment, list[Any]]:
 
 
 def _trained(study: Study) -> tuple[Mapping[Any, list[Any]], ...]:
-    return study.sib, study.inductive, study.rotation, study.variants
+    return study.sib, study.inductive, study.variants, study.rotation
 
 
 def looked(experiment: Experiment) -> list[Record]:

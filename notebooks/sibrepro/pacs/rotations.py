@@ -21,8 +21,9 @@ from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.datasets.progress import meter
 from sibcore.device import pick_device
 from sibcore.files import key_of
-from sibcore.vision import features
-from sibcore.vision.backbones import imagenet_network
+from sibcore.vision.augment import as_float
+from sibcore.vision.backbones import exact_convolutions, imagenet_network
+from sibcore.vision.features import features_hash, read_known, write_known
 
 CHUNK = 256  # images a file
 BATCH = 4  # images at a time, each in four turns: activations that fit a CPU's cache are twice as fast
@@ -66,8 +67,14 @@ def rotations(
     if part == "activations":
         network = halves(network)[0]
     inputs = extract(network, data, backbone, part, device or pick_device(), cache_folder(cache))
-    numbers = map(torch.from_numpy, (data.labels, data.domains))
-    return Rotations(inputs, *numbers, data.classes, data.domain_names, hashes(data, network))
+    return Rotations(
+        inputs=inputs,
+        labels=torch.from_numpy(data.labels),
+        domains=torch.from_numpy(data.domains),
+        classes=data.classes,
+        domain_names=data.domain_names,
+        hashes=hashes(data, network),
+    )
 
 
 def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: torch.device, cache: Path) -> Tensor:
@@ -79,12 +86,12 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
     with meter(TURNS * images, f"{name}'s {part} of {data.name} in four turns", " images") as bar:
         for start in range(0, images, CHUNK):
             path, what = folder / f"{start:05}.safetensors", known | {"start": start}
-            found = features.read_known(path, what)
+            found = read_known(path, what)
             pictures = data.images[start : start + CHUNK]
             if found is None:
-                found = {"inputs": _chunk(network, pictures, part)}
+                found = {"inputs": _chunk(network, pictures, part, device)}
                 _refuse_bad_numbers(found["inputs"], start, data, name)
-                features.write_known(path, found, what)
+                write_known(path, found, what)
                 bar.update(TURNS * len(pictures))
             else:
                 bar.initial += TURNS * len(pictures)  # there before: not counted as speed
@@ -95,14 +102,20 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
 
 def hashes(data: ImageSet, network: nn.Module) -> dict[str, str]:
     """What the inputs are made of."""
-    return {data.name: data.sha256, "network": features.features_hash(network.state_dict())}
+    return {data.name: data.sha256, "network": features_hash(network.state_dict())}
 
 
-def _chunk(network: nn.Module, pictures: np.ndarray, part: Part) -> Tensor:
+@torch.inference_mode()
+def _chunk(network: nn.Module, pictures: np.ndarray, part: Part, device: torch.device) -> Tensor:
     """uint8 [n, H, W, 3] -> [4, n, ...]"""
-    turned = turn(torch.tensor(pictures)).transpose(0, 1)
-    output = features.extract(network, turned.flatten(0, 1), batch=TURNS * BATCH).unflatten(0, turned.shape[:2])
-    return output.transpose(0, 1).to("cpu", torch.float32 if part == "features" else torch.float16).contiguous()
+    kind = torch.float32 if part == "features" else torch.float16
+    done = []
+    with exact_convolutions():
+        for start in range(0, len(pictures), BATCH):
+            turned = turn(torch.tensor(pictures[start : start + BATCH]).to(device))
+            output = network(as_float(turned.flatten(0, 1))).unflatten(0, turned.shape[:2])
+            done.append(output.to("cpu", kind))
+    return torch.cat(done, 1).contiguous()
 
 
 def turn(images: Tensor) -> Tensor:
