@@ -23,6 +23,7 @@ class Experiment:
     oldest: the fields with which it was first published, part of every id; later ones count where they are not default
     tolerance: how far a metric may move when computed again, by pattern of its name
     checkpoints: what it trains that is published for all runs together; network: a file that is published as it is
+    kept_here: beginnings of the names of arrays that are not published
     """
 
     name: str
@@ -32,6 +33,7 @@ class Experiment:
     tolerance: compare.Tolerance = dataclasses.field(default_factory=dict)
     checkpoints: Collection[str] = ()
     network: str = ""
+    kept_here: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         EXPERIMENTS[self.name] = self

@@ -39,10 +39,14 @@ def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-@cache
 def _git(*arguments: str) -> str | None:
+    return _answer(paths.root(), *arguments)
+
+
+@cache
+def _answer(folder: Path, *arguments: str) -> str | None:
     try:
-        answer = subprocess.run(["git", "-C", paths.root(), *arguments], capture_output=True, text=True, timeout=30)
+        answer = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return answer.stdout.strip() if answer.returncode == 0 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +22,7 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
 
     Files are sorted and a run's line depends on the run alone, so that a diff shows what was added.
     """
-    new = {record.id: record for record in records}
+    new = {record.id: _without(record, experiment.kept_here) for record in records}
     known = published.find(experiment.name)
     everything = known | new
     if known.keys() & new.keys():  # their lines go first: a kill must not leave one with the arrays of another
@@ -35,6 +36,11 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
     write_atomically(published.arrays_file(experiment.name), packed(arrays))
     _write_lines(experiment, ordered)
     return sorted(new)
+
+
+def _without(record: Record, beginnings: tuple[str, ...]) -> Record:
+    kept = {name: array for name, array in record.arrays.items() if not name.startswith(beginnings)}
+    return dataclasses.replace(record, arrays=kept)
 
 
 def packed(arrays: Mapping[str, np.ndarray]) -> bytes:

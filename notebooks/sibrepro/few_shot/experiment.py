@@ -58,7 +58,7 @@ def source(p: Any, data: ImageSet | None = None, network: Path | None = None) ->
         return Source(hashes, lambda: shipped.load(p.dataset, p.backbone))
     data = data or datasets.load(p.dataset)
     network = network or pretrained_network(
-        data, p.backbone, **{name: getattr(p, name, None) for name in ("epochs", "rotation")}
+        data, p.backbone, **{name: getattr(p, name, None) for name in ("epochs", "rotation", "start")}
     )
     hashes = {data.name: data.sha256, "network": sha256(network)}
     views, averaged = getattr(p, "views", 0), getattr(p, "averaged", False)

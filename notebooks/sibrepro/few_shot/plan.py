@@ -221,9 +221,9 @@ def queries(record: Record) -> int:
     return record.params["ways"] * record.params["queries"]
 
 
-def sib_score(records: Sequence[Record], checkpoint: str = "best", shots: int | None = None) -> Score:
+def sib_score(records: Sequence[Record], shots: int | None = None) -> Score:
     """The test score of several seeds of one setting, on tasks of `shots`, or of those that they were trained with."""
-    name = f"{checkpoint}/{shots or records[0].params['shots']}shot"
+    name = f"best/{shots or records[0].params['shots']}shot"
     return over_seeds(right(records, name), queries(records[0]))
 
 

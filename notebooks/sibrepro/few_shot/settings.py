@@ -63,6 +63,7 @@ class FewShot(Tested):
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
     rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
     averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
+    start: str = Field("", description="published pretraining whose network the pretraining of f begins with")
 
 
 @parameters
@@ -93,6 +94,7 @@ FEW_SHOT = Experiment(
     oldest=_OLDEST,
     tolerance={"trained_together": None, "*_ci95": 0.1, "*": 0.5},
     checkpoints=("best",),
+    kept_here=("last/",),  # answers of the last checkpoint: their means are among the metrics
 )
 RIVAL = Experiment(
     "baseline",

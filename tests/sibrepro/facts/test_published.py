@@ -14,6 +14,7 @@ from made_up import published as publish
 from made_up import record
 
 from sibrepro.facts import Experiment, compare, local, published
+from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.experiment import recomputed
 
 
@@ -68,6 +69,14 @@ def test_adding_a_run_keeps_the_lines_of_the_others(project):
     assert len(after) == 2
     assert set(before) < set(after)
     np.testing.assert_array_equal(EXPERIMENT.published(Settings(seed=0)).arrays["curve"], np.ones(2))
+
+
+def test_arrays_that_are_kept_here_are_not_published(monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, EXPERIMENT.name, EXPERIMENT)  # put back afterwards
+    keeps = dataclasses.replace(EXPERIMENT, kept_here=("last/",))
+    arrays = {"best/curve": np.ones(2), "last/curve": np.ones(2), "lasting": np.ones(1)}
+    publish(keeps, record(EXPERIMENT, Settings(seed=0), METRICS, arrays))
+    assert set(EXPERIMENT.published(Settings(seed=0)).arrays) == {"best/curve", "lasting"}
 
 
 def test_equal_arrays_are_stored_once_and_read_as_they_were():

@@ -225,4 +225,4 @@ def test_gain_is_paired_and_score_has_all_seeds():
     more = [after[s].arrays["best/5shot"].astype(float) - before[s].arrays["best/5shot"] for s in (0, 1)]
     assert plan.gain(before, after, shots=5).mean == pytest.approx(100 * np.mean(more) / 75)
     assert plan.sib_score(after).mean == pytest.approx(np.mean([r.metrics["best/1shot"] for r in after]))
-    assert plan.sib_score(after, "last").mean == pytest.approx(np.mean([r.metrics["last/1shot"] for r in after]))
+    assert plan.sib_score(after, shots=5).mean == pytest.approx(np.mean([r.metrics["best/5shot"] for r in after]))

@@ -61,7 +61,7 @@ def test_the_network_of_an_experiment_is_its_recipe_or_what_the_experiment_says_
     monkeypatch.setattr(experiment, "pretrained", lambda data, **changes: asked.append(changes) or Run)
     data = SimpleNamespace(name="mini-imagenet", sha256="0" * 64)
     (tmp_path / "backbone.safetensors").touch()
-    said = [{"epochs": 3}, {"epochs": 6, "rotation": 1.0}, {"backbone": "wrn-28-10"}]
+    said = [{"epochs": 3}, {"start": "pretrain-1", "rotation": 1.0}, {"backbone": "wrn-28-10"}]
     for changes in ({}, *said):
         experiment.source(FewShot(**{"dataset": "mini-imagenet", "backbone": "conv4-128"} | changes), data)
     recipe = experiment.RECIPES["mini-imagenet", "conv4-128"]
