@@ -14,8 +14,7 @@ from made_up import published as publish
 from made_up import record
 
 from sibrepro.facts import Experiment, compare, local, published
-from sibrepro.facts.experiment import EXPERIMENTS
-from sibrepro.facts.experiment import recomputed
+from sibrepro.facts.experiment import EXPERIMENTS, recomputed
 
 
 @dataclasses.dataclass(frozen=True)
