@@ -32,7 +32,9 @@ SIBS: dict[str, tuple[str, dict[str, str]]] = {
 NETWORKS: dict[str, tuple[str, str]] = {
     "conv4-64": ("pretrain-40e8d8a042c7", CIFAR),
     "conv4-128": ("pretrain-e10aa1fb3653", CIFAR),
+    "wrn-16-2": ("pretrain-33055be948f5", CIFAR),
     "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", MINI),
+    "conv4-128-mini-imagenet": ("pretrain-98acb6990a73", MINI),
 }
 # with weights of others, which come in a package or are downloaded by one
 IMAGENET = {
