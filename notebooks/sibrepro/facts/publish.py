@@ -64,12 +64,17 @@ def _write_lines(experiment: Experiment, records: Iterable[Record]) -> None:
 
 
 def _write_checkpoints(experiment: Experiment, records: Iterable[Record]) -> None:
-    tensors, about = {}, {}
+    """Of equal tensors, such as the first weights of a xi that K = 0 leaves alone, the file has the first."""
+    tensors, about, first = {}, {}, {}
     for record in records:
         for name in experiment.checkpoints:
             weights, known = record.files.checkpoint(name)
             known = {key: value for key, value in known.items() if key != "history"}  # it is among the run's arrays
-            about[f"{record.id}/{name}"] = {"about": known, "sha256": record.files.checkpoint_hash(name)}
-            tensors |= {f"{record.id}/{name}/{key}": tensor for key, tensor in weights.items()}
+            own = {f"{record.id}/{name}/{key}": tensor for key, tensor in weights.items()}
+            kept = {key: first.setdefault((t.dtype, t.shape, t.numpy().tobytes()), key) for key, t in own.items()}
+            same = {key: other for key, other in kept.items() if key != other}
+            sha256 = record.files.checkpoint_hash(name)
+            about[f"{record.id}/{name}"] = {"about": known, "sha256": sha256} | ({"same": same} if same else {})
+            tensors |= {key: tensor for key, tensor in own.items() if key not in same}
     content = safetensors.torch.save(tensors, {"about": json.dumps(about)})  # one entry: several have no fixed order
     checksums.write(published.checkpoints_file(experiment.name), content)

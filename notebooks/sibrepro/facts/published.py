@@ -123,8 +123,9 @@ class _Published:
     def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         opened, about = self._find(name)
         prefix = f"{self.name}/{name}/"
-        keys = [key for key in opened.keys() if key.startswith(prefix)]  # noqa: SIM118, it is not a dict
-        return {key.removeprefix(prefix): opened.get_tensor(key) for key in keys}, about["about"]
+        keys = {key: key for key in opened.keys() if key.startswith(prefix)}  # noqa: SIM118, it is not a dict
+        keys |= about.get("same", {})
+        return {key.removeprefix(prefix): opened.get_tensor(kept) for key, kept in keys.items()}, about["about"]
 
     def checkpoint_hash(self, name: str) -> str:
         return self._find(name)[1]["sha256"]

@@ -6,9 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
 from killing import killed_at_write
 from made_up import record
 
+from sibcore.files import write_tensors
 from sibrepro.facts import Experiment, local, published
 from sibrepro.facts import publish as facts
 from sibrepro.run import publish
@@ -29,10 +31,6 @@ def experiment(tmp_path, monkeypatch):
 
 
 def compute(p, folder):
-    import torch
-
-    from sibcore.files import write_tensors
-
     write_tensors(folder / "best.safetensors", {"w": torch.full((2,), float(p.n))}, {"model": p.n})
     return {"answer": float(p.n)}, {"curve": np.arange(p.n)}
 
@@ -49,6 +47,27 @@ def test_planned_runs_are_published_with_what_they_trained_and_strays_are_not(ex
     here = local.read(local.folder_of(fact.id))
     assert fact.files.checkpoint_hash("best") == here.files.checkpoint_hash("best")
     assert publish.facts() == [], "what is published is not published again"
+
+
+def test_equal_tensors_of_checkpoints_are_stored_once_and_read_as_they_were(experiment):
+    def alike(p, folder):
+        tensors = {"shared": torch.arange(1000.0), "own": torch.full((2,), float(p.n)), "zero": torch.zeros(1) * -p.n}
+        write_tensors(folder / "best.safetensors", tensors, {"model": p.n})
+        return {"answer": float(p.n)}, {}
+
+    for n in (1, 2):
+        experiment.run(Settings(n), alike, long=True)
+    publish.facts()
+    assert published.checkpoints_file("made_up").stat().st_size < 2 * 4000
+    for n in (1, 2):
+        tensors, about = experiment.published(Settings(n)).files.checkpoint("best")
+        assert about == {"model": n}
+        assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
+            "shared": [float(i) for i in range(1000)],
+            "own": [float(n)] * 2,
+            "zero": [0.0],
+        }
+        assert torch.signbit(tensors["zero"]).all()
 
 
 def test_a_half_written_folder_is_not_published(experiment):
