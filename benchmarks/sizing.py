@@ -30,10 +30,10 @@ from sibcore.train import Schedule
 from sibcore.vision.backbones import backbone
 from sibcore.vision.pretrain import CosineHead, Recipe
 from sibrepro import tables
-from sibrepro.few_shot.plan import FewShotNotebook
-from sibrepro.few_shot.settings import FewShot
+from sibrepro.meta_training.settings import FewShot
 from sibrepro.params import grid, of_profile
-from sibrepro.synthetic_gradients.plan import SyntheticGradientsNotebook
+from sibrepro.studies.few_shot.plan import FewShotNotebook
+from sibrepro.studies.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
 UTILISATION = {"conv4-64": 0.03, "conv4-128": 0.03, "wrn-28-10": 0.2, "resnet18": 0.15, "sib": 0.02}  # assumed

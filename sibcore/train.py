@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from sibcore import __version__
+from sibcore import fingerprint
 from sibcore.device import threads
 from sibcore.episodes import EpisodeSampler, Tasks
 from sibcore.evaluate import evaluate_each, rows, unit_bank
@@ -122,7 +122,8 @@ def _train(
 ) -> list[History]:
     models = [model for stream in grid for model in stream]
     data = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
-    same = {"schedule": asdict(schedule), "data": hash_of(data), "code": __version__}  # or a checkpoint does not go on
+    code = fingerprint.code_of(train, *{type(model) for model in models})
+    same = {"schedule": asdict(schedule), "data": hash_of(data), "code": code}  # or a checkpoint does not go on
     abouts = [
         {"model": model.setup, "tasks": sampler.setup, **same, "history": [], "threads": torch.get_num_threads()}
         for stream, sampler in zip(grid, samplers, strict=True)
@@ -281,7 +282,9 @@ class Files:
             return [{}] * len(models)
         check_same(self.state.parent, {"number of models": len(found)}, {"number of models": len(models)})
         for model, about, (tensors, was) in zip(models, abouts, found, strict=True):
-            check_same(self.state.parent, was, {name: value for name, value in about.items() if name not in STATE_OF})
+            fingerprint.check_code(self.state.parent, was.get("code"), about["code"])
+            asked = {name: value for name, value in about.items() if name not in (*STATE_OF, "code")}
+            check_same(self.state.parent, was, asked)
             put_weights(model, tensors)
             about |= {name: was.get(name, about[name]) for name in STATE_OF}
         return [tensors for tensors, _ in found]

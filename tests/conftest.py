@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
+from forgetting import forget
 from hypothesis import settings
 
 # No deadline: the first call into torch is slow. In CI the same examples each time: new ones are for those who look on.
@@ -15,18 +15,25 @@ settings.load_profile("sibcore")
 def scratch(tmp_path, monkeypatch):
     """No test writes into the checkout, and none depends on the caller's settings."""
     monkeypatch.setenv("SIB_OUTPUT", str(tmp_path / "output"))
-    for name in ("SIB_HOME", "SIB_FORCE", "SIB_RECOMPUTE", "SIB_MANIFEST", "SIB_FIGURES", "SIB_TABLES", "SIB_DEVICE"):
+    for name in (
+        "SIB_HOME",
+        "SIB_FORCE",
+        "SIB_KEEP",
+        "SIB_RECOMPUTE",
+        "SIB_MANIFEST",
+        "SIB_FIGURES",
+        "SIB_TABLES",
+        "SIB_DEVICE",
+    ):
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    """Claims are made once in a process; the next test may have other facts."""
+    """Forget the tables and claims that were made from facts: the next test may have other facts."""
     yield
-    claims = sys.modules.get("sibrepro.claims")
-    for made_once in (claims.claims, claims.few_shot_table, claims.compared) if claims else ():
-        made_once.cache_clear()
+    forget()
 
 
 @pytest.fixture(scope="session")

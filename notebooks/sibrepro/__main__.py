@@ -32,6 +32,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
     run.add_argument("--force", action="store_true", help="run and compute again even what did not change")
     run.add_argument("--list", action="store_true", help="say what would run, and why; run nothing")
+    keep = "go on using this run, or those of this experiment, although code changed; they do not count as recomputed"
+    run.add_argument("--keep", action="append", default=[], metavar="ID|EXPERIMENT", help=keep)
     run.add_argument("--report", action="store_true", help="build the report at the end")
     run.set_defaults(call=_later("run.pipeline:main", checkout=True), out=None)
 
@@ -39,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/local/report")
     report.set_defaults(call=_later("run.pipeline:report", checkout=True))
 
-    verify = commands.add_parser("verify", help="compute published runs again and compare, cheapest first")
+    verify = commands.add_parser("verify", help="compute published runs now and compare, cheapest first")
     verify.add_argument("names", nargs="*", metavar="ID|EXPERIMENT", help="which; default: all")
     verify.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, drawn at random")
     verify.add_argument("--seed", type=int, default=0, help="of the drawing")
@@ -51,12 +53,13 @@ def parser() -> argparse.ArgumentParser:
     publish = commands.add_parser("publish", help="for maintainers: write facts, notebooks, figures, tables and README")
     publish.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook, and facts")
     publish.add_argument("--only-facts", action="store_true", help="publish planned runs of this machine, draw nothing")
+    publish.add_argument("--keep", action="append", default=[], metavar="ID", help="publish a run of other code")
     publish.set_defaults(call=_later("run.publish:main", checkout=True))
 
     any_way = commands.add_parser("any-way", help="for maintainers: train and test the any-way SIBs, as run records")
-    any_way.set_defaults(call=_later("zoo.any_way:main"))
+    any_way.set_defaults(call=_later("studies.any_way.any_way:main"))
     zoo = commands.add_parser("zoo", help="for maintainers: write models and their cards from facts")
-    zoo.set_defaults(call=_later("zoo.cards:main"))
+    zoo.set_defaults(call=_later("zoo:main"))
 
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
     few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
@@ -126,7 +129,7 @@ def _later(name: str, checkout: bool = False) -> Callable[[argparse.Namespace], 
 
 def _few_shot(options: argparse.Namespace) -> int:
     from sibcore import datasets
-    from sibrepro.few_shot import experiment as few_shot
+    from sibrepro.meta_training import banks as few_shot
 
     data = datasets.load(options.data, options.source) if options.features == "images" else None
     names = ("backbone", "features", "steps", "views", "averaged")

@@ -17,6 +17,7 @@ from sibrepro.facts import Record, manifest
 
 # Okabe and Ito's palette, in seaborn's order: told apart with any common colour vision.
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, PINK, GREY, YELLOW, SKY = sns.color_palette("colorblind").as_hex()
+COLOURS, MARKERS = [BLUE, ORANGE, GREEN, RED, PURPLE, PINK, SKY, GREY], "osD^vPX*"  # of classes
 
 
 def style() -> None:

@@ -2,11 +2,8 @@
 
 A number in the text is followed by a comment that says what it is, and replaced by what that is now:
 
-    63.3<!--few_shot SIB 0 1 ours-->              a cell of the few-shot table: method, K, shots, column
-    62.8<!--few_shot@mini-imagenet/conv4-128 SIB 3 1 ours-->    likewise, not of CIFAR-FS and Conv-4-64
-    0.89<!--elbo_and...-22f711f1a673 largest_ratio-->    a metric of a run
-    71.3<!--pacs fine-tuned SIB 3 average-->      notebook 05's: features, method, K, target
-    75.2<!--footing pt-map 1 balanced-->          notebook 07's: method, shots, queries
+    63.3<!--few_shot cifar-fs/conv4-64 SIB 0 1 ours-->     a study, and what its `cite` is told
+    0.89<!--elbo_and...-22f711f1a673 largest_ratio-->     a metric of a run
 
 and everything between `<!--claims-->` and `<!--/claims-->` is the table of claims, between `<!--effort-->` and
 `<!--/effort-->` that of the time which the published runs took.
@@ -19,12 +16,9 @@ from pathlib import Path
 
 from sibcore.files import write_atomically
 from sibrepro import claims, paths
-from sibrepro.equal_footing import plan as equal_footing
-from sibrepro.equal_footing import tables as footing
 from sibrepro.facts import published
 from sibrepro.facts.record import experiment_of
-from sibrepro.pacs import plan as pacs
-from sibrepro.pacs.tables import scores
+from sibrepro.study import studies
 
 NUMBER = re.compile(r"([-+−\d.]+)<!--([^>]+?)-->")
 
@@ -64,33 +58,12 @@ def effort() -> str:
 
 
 def _number(shown: str, what: str) -> str:
-    """The value that a comment names, with as many decimals as are shown."""
-    first, *rest = what.split(" ")
-    table, _, origin = first.partition("@")
-    if table == "few_shot":
-        value = _cell(" ".join(rest), *(origin or "cifar-fs/conv4-64").split("/"))
-    elif first == "pacs":
-        value = _pacs(*rest)
-    elif first == "footing":
-        value = _footing(*rest)
+    """Return the value that a comment names, with as many decimals as are shown."""
+    first, *words = what.split(" ")
+    study = studies().get(first)
+    if study and study.cite:
+        value = study.cite(*words)
     else:
-        value = published.find(experiment_of(first))[first].metrics[rest[0]]
+        value = published.find(experiment_of(first))[first].metrics[words[0]]
     sign = "+" if shown[0] in "+-−" else ""
     return f"{value:{sign}.{len(shown.partition('.')[2])}f}"
-
-
-def _pacs(features: str, method: str, K: str, target: str) -> float:
-    return scores(pacs.published()[features][method, int(K)])[target].mean
-
-
-def _footing(method: str, shots: str, queries: str) -> float:
-    found = equal_footing.published()
-    return footing.score(found.get((method, "mixture", int(shots))) or found[method, "", int(shots)], queries).mean
-
-
-def _cell(what: str, dataset: str, backbone: str) -> float:
-    method, K, shots, column = what.rsplit(" ", 3)
-    rows = claims.few_shot_table().query("dataset == @dataset and backbone == @backbone and ours.notna()")
-    rows = rows.query(f"method == {method!r} and shots == {shots}" + (f" and K == {K}" if K != "-" else ""))
-    (value,) = rows[column]
-    return value

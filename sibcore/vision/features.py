@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sibcore import fingerprint
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.datasets.progress import steps
 from sibcore.device import pick_device
@@ -68,6 +69,7 @@ def feature_bank(
         "views": views,
         "transform": {"padding": data.images.shape[1] // 8, "jitter": jitter, "seed": seed} if views else None,
         **({"averaged": True} if averaged else {}),
+        "code": fingerprint.digest(fingerprint.reachable(__name__)),
     }
     path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key_of(what)}.safetensors"
     tensors = read_known(path, what)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore import __version__, datasets
+from sibcore import datasets, fingerprint
 from sibcore.adapt import TURNS
 from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device, threads
@@ -140,7 +140,11 @@ def pretrain(
     )
     fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
     made_of = {data.name: data.sha256} | ({"start": sha256(start)} if start else {})
-    fresh |= {"data": made_of, "code": __version__, "threads": torch.get_num_threads()}
+    fresh |= {
+        "data": made_of,
+        "code": fingerprint.reachable("sibcore.vision.pretrain"),
+        "threads": torch.get_num_threads(),
+    }
     fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     shared, first = parallel.distributed(model), about["epoch"]
@@ -177,7 +181,8 @@ def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict
     if not path.exists():
         return fresh
     tensors, about = read_tensors(path)
-    check_same(path, about, {name: fresh[name] for name in ("recipe", "data", "code")})
+    fingerprint.check_code(path.parent, about.get("code"), fresh["code"])
+    check_same(path, about, {name: fresh[name] for name in ("recipe", "data")})
     put_weights(model, tensors)
     for name, parameter in trained(model).items():
         momentum = torch.empty_like(parameter).copy_(tensors[f"momentum.{name}"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from sibrepro.pacs.experiment import Adaptation
-from sibrepro.pacs.rotations import Rotations
+from sibrepro.studies.pacs.experiment import Adaptation
+from sibrepro.studies.pacs.rotations import Rotations
 
 NAMES = ("art", "cartoon", "photo", "sketch")
 

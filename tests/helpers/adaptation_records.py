@@ -7,13 +7,12 @@ import dataclasses
 import numpy as np
 
 from sibcore.datasets.pacs import DOMAINS
-from sibrepro.facts import Record
-from sibrepro.few_shot.plan import flat
-from sibrepro.pacs import plan
-from sibrepro.pacs.experiment import ADAPTATION, ORDERS, SIZES, Adaptation
-from sibrepro.pacs.plan import Scores
-from sibrepro.pacs.second_stage import SECOND_STAGE
+from sibrepro.facts import Record, flat
 from sibrepro.statistics import by
+from sibrepro.studies.pacs import plan
+from sibrepro.studies.pacs.experiment import ADAPTATION, ORDERS, SIZES, Adaptation
+from sibrepro.studies.pacs.plan import Scores
+from sibrepro.studies.pacs.second_stage import SECOND_STAGE
 
 IMAGES = 210
 

@@ -18,9 +18,12 @@ from sibcore.vision.features import Features
 from sibrepro.facts import Experiment, Record, publish
 from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import as_dict, experiment_of
-from sibrepro.few_shot import shipped
-from sibrepro.few_shot.looks import look
-from sibrepro.few_shot.settings import FEW_SHOT, INSIDE, RIVAL, UNBALANCED, FewShot, Rival
+from sibrepro.meta_training import shipped
+from sibrepro.meta_training.along_the_steps import INSIDE, look
+from sibrepro.meta_training.settings import FewShot
+from sibrepro.meta_training.training import FEW_SHOT
+from sibrepro.studies.few_shot.imbalance import UNBALANCED
+from sibrepro.studies.few_shot.rivals import RIVAL, Rival
 
 TASKS = 50  # made up of each run, whatever its parameters say
 QUERIES = 75  # of a task

@@ -7,7 +7,7 @@ import itertools
 import torch
 
 from sibcore.sib import unit
-from sibrepro.pacs.banks import Bank, Network, key
+from sibrepro.studies.pacs.banks import Bank, Network, key
 
 NAMES = ("art", "cartoon", "photo", "sketch")
 

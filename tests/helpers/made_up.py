@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from sibrepro.facts import Experiment, Record, publish
+from sibrepro.facts import Experiment, Inputs, Numbers, Record, publish
 from sibrepro.facts.record import as_dict
 
 
@@ -27,6 +29,19 @@ def record(
         "finished": "2026-01-01T00:00:00+00:00",
     }
     return Record(experiment.id(params), version, as_dict(params), metrics, made, arrays or {}, files=None)
+
+
+def run(
+    experiment: Experiment,
+    params: Any,
+    compute: Callable[..., Numbers],
+    data: dict[str, str] | None = None,
+    **changes: Any,
+) -> Record:
+    """The run of an experiment that computes in this way, of inputs with these hashes."""
+    spent = changes.pop("spent", 0.0)
+    origin = Inputs(data or {}, lambda: None)
+    return dataclasses.replace(experiment, compute=compute, **changes).run(params, origin=origin, spent=spent)
 
 
 def published(experiment: Experiment, *records: Record) -> None:

@@ -24,14 +24,16 @@ from sibcore.files import read_tensors, write_tensors
 from sibcore.vision.features import feature_bank
 from sibcore.vision.pretrain import BACKBONE
 from sibrepro import paths
+from sibrepro.facts import Inputs as Source
 from sibrepro.facts import Record, local
 from sibrepro.facts import publish as facts
-from sibrepro.few_shot.experiment import Source, few_shot, pretrained, together
-from sibrepro.few_shot.settings import FewShot
-from sibrepro.pacs.experiment import Adaptation, adapt
-from sibrepro.pacs.rotations import Rotations, extract
+from sibrepro.meta_training.pretraining import pretrained
+from sibrepro.meta_training.settings import FewShot
+from sibrepro.meta_training.training import few_shot, together
 from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep.point import Point, attempt, read_all
+from sibrepro.studies.pacs.experiment import Adaptation, adapt
+from sibrepro.studies.pacs.rotations import Rotations, extract
 
 SMALL = FewShot(dataset="noise", queries=5, steps=4, batch=2, val_episodes=5, test_episodes=5)
 NOT_OURS = ("steps_per_second", "seconds")  # of the machine

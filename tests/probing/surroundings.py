@@ -21,7 +21,7 @@ from probing.table import Table
 from probing.world import Settings, World
 
 from sibcore.datasets.base import cache_folder
-from sibrepro.few_shot.experiment import together
+from sibrepro.meta_training.training import together
 
 STAGES = ("decoding", "pretraining", "extraction", "meta-training", "stacked training", "PACS", "publish")
 NOBODY = 65534

@@ -9,38 +9,36 @@ import shutil
 
 import numpy as np
 import pytest
+from forgetting import forget
+from made_up import run
 
-from sibrepro import claims, paths, plots, readme, tables
-from sibrepro.equal_footing import plan as equal_footing
-from sibrepro.equal_footing import tables as footing
-from sibrepro.equal_footing.experiment import CONTENDER
+from sibrepro import claims, paths, plots, readme
 from sibrepro.facts import local
-from sibrepro.few_shot import figures
-from sibrepro.few_shot import plan as few_shot
-from sibrepro.few_shot import tables as few_shot_tables
-from sibrepro.few_shot.settings import FEW_SHOT, RIVAL
-from sibrepro.pacs import plan as pacs
-from sibrepro.pacs.experiment import ADAPTATION
-from sibrepro.query_size import plan as query_size
-from sibrepro.query_size import tables as query_size_tables
+from sibrepro.meta_training.training import FEW_SHOT
+from sibrepro.run import budget
+from sibrepro.studies.equal_footing import plan as equal_footing
+from sibrepro.studies.equal_footing.experiment import CONTENDER
+from sibrepro.studies.few_shot import figures
+from sibrepro.studies.few_shot import plan as few_shot
+from sibrepro.studies.few_shot import tables as few_shot_tables
+from sibrepro.studies.few_shot.rivals import RIVAL
+from sibrepro.studies.pacs import plan as pacs
+from sibrepro.studies.pacs.experiment import ADAPTATION
+from sibrepro.studies.query_size import plan as query_size
+from sibrepro.study import all_tables, studies
 
 
 def everything() -> dict[str, str]:
     """Hashes of what a reader sees."""
-    for cached in (claims.claims, claims.few_shot_table, claims.compared):
-        cached.cache_clear()
+    forget()
     results = few_shot.published()
     plots.style()
-    files = [
-        *tables.write(claims.few_shot_table(), "few_shot"),
-        *tables.write(claims.compared()["synthetic_gradients"], "synthetic_gradients"),
-        *tables.write(tables.query_size(query_size_tables.published_rows()), "query_size"),
-        *tables.write(claims.compared()["pacs"], "pacs"),
-        *tables.write(footing.comparison(equal_footing.published()), "equal_footing"),
-        *tables.write(footing.differences(equal_footing.published()), "equal_footing_differences"),
-        *plots.save(figures.bars(few_shot_tables.reasons(results), "accuracy"), "03_reasons", *results.records),
-        *plots.save(figures.methods(few_shot_tables.method_scores(results)), "03_methods", *results.records),
-    ]
+    for study in studies().values():
+        for name in study.tables:
+            study.table(name)
+    plots.save(figures.bars(few_shot_tables.reasons(results), "accuracy"), "03_reasons", *results.records)
+    plots.save(figures.methods(few_shot_tables.method_scores(results)), "03_methods", *results.records)
+    files = [*paths.tables().iterdir(), *paths.figures().iterdir()]
     found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     text = readme.updated(readme.file().read_text(encoding="utf-8"))
     return found | {"claims": claims.markdown(), "README": text}
@@ -55,7 +53,7 @@ def plant(experiment, params, **changes):
         metrics = {name: 99.0 if isinstance(value, float) else value for name, value in published.metrics.items()}
         return metrics, {name: np.full_like(array, 75) for name, array in published.arrays.items()}
 
-    return experiment.run(stray, compute, data=published.provenance["data"])
+    return run(experiment, stray, compute, data=published.provenance["data"], keeps_files=False)
 
 
 @pytest.fixture
@@ -95,20 +93,19 @@ def test_strays_change_nothing_that_is_published(strays, tmp_path, monkeypatch):
 
 def test_tables_are_the_committed_ones():
     everything()
-    for name in ("few_shot", "synthetic_gradients", "query_size", "pacs", "equal_footing", "equal_footing_differences"):
-        written = (paths.tables() / f"{name}.csv").read_bytes()
-        assert written == (paths.published() / "tables" / f"{name}.csv").read_bytes()
+    names = [f"{name}.{kind}" for name in all_tables() for kind in ("csv", "md", "tex")]
+    for name in names:
+        assert (paths.tables() / name).read_bytes() == (paths.published() / "tables" / name).read_bytes()
 
 
-def test_the_folder_of_results_stays_small_and_readable():
-    import subprocess
+def test_the_published_results_are_within_their_budget():
+    budget.check()
 
-    listed = subprocess.run(
-        ["git", "-C", paths.root(), "ls-files", "-z", "results"], capture_output=True, check=True
-    ).stdout.split(b"\0")
-    files = [paths.root() / name.decode() for name in listed if name]
-    assert 0 < len(files) <= 80
-    assert sum(file.stat().st_size for file in files) <= 57e6
+
+def test_a_budget_that_is_exceeded_names_the_largest_files(monkeypatch):
+    monkeypatch.setattr(budget, "LIMIT", 1_000_000)
+    with pytest.raises(ValueError, match=r"more than the 1 MB they may be.*\n +15\.4 MB  results/features/cifar-fs"):
+        budget.check()
 
 
 def test_query_sizes_have_the_planned_seeds_only(strays):

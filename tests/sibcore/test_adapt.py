@@ -14,7 +14,7 @@ from torch import nn
 from sibcore import adapt as adaptation
 from sibcore.adapt import Adapter, Schedule, predict
 from sibcore.sib import unit
-from sibrepro.pacs.experiment import domain_rows, first_lambda, train_and_test
+from sibrepro.studies.pacs.experiment import domain_rows, first_lambda, train_and_test
 
 
 def adapter(K=3, method="SIB-Rot", seed=0, eta=0.1):

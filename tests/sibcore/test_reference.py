@@ -15,8 +15,8 @@ from sibcore.reference import few_shot_steps, maml_steps, sib_steps
 from sibcore.sib import SIB, unit
 from sibcore.stack import Stacked
 from sibcore.train import Schedule, train
-from sibrepro.spinning_lines import model as toy
-from sibrepro.spinning_lines.model import SpinningLines
+from sibrepro.studies.spinning_lines import model as toy
+from sibrepro.studies.spinning_lines.model import SpinningLines
 from sibrepro.theory import bayes
 
 DOUBLE = torch.float64

@@ -17,8 +17,8 @@ from sibcore import SIB, zoo
 from sibcore.apply.transduce import answers, resized
 from sibcore.files import sha256
 from sibcore.sib import unit
+from sibrepro import zoo as maintained
 from sibrepro.facts import published
-from sibrepro.zoo import cards as maintained
 
 
 def test_cards_say_what_the_published_facts_say():

@@ -26,6 +26,7 @@ class Comparison:
     here: Any
     deviation: float
     environments: Sequence[str]  # theirs and ours
+    lines: Sequence[str] = ()  # every metric: published, here, and how far it may move
 
     @property
     def agrees(self) -> bool:
@@ -48,7 +49,8 @@ def compare(published: Record, here: Record, tolerance: Tolerance) -> Comparison
     worst = max(names, key=lambda name: moved[name])
     values = published.metrics.get(worst), here.metrics.get(worst)
     environments = [_environment(record.provenance) for record in (published, here)]
-    return Comparison(here.id, worst, *values, moved[worst], environments)
+    lines = [_line(name, published.metrics.get(name), here.metrics.get(name), tolerance) for name in names]
+    return Comparison(here.id, worst, *values, moved[worst], environments, lines)
 
 
 def said(verdicts: Collection[Comparison]) -> str:
@@ -58,16 +60,29 @@ def said(verdicts: Collection[Comparison]) -> str:
     return f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
 
 
-def _deviation(name: str, published: Any, here: Any, tolerance: Tolerance) -> float:
+def _line(name: str, published: Any, here: Any, tolerance: Tolerance) -> str:
+    allowed = _allowed(name, published, tolerance)
+    within = (
+        "not compared" if allowed is None else "must be equal" if isinstance(here, str) else f"within {allowed:.3g}"
+    )
+    return f"{name}: {_short(here)} (published {_short(published)}, {within})"
+
+
+def _allowed(name: str, published: Any, tolerance: Tolerance) -> float | None:
+    """Return how far a metric may move; None if it is not compared."""
     allowed = next((value for pattern, value in tolerance.items() if fnmatch.fnmatchcase(name, pattern)), EXACT)
+    known = isinstance(published, (int, float)) and math.isfinite(published)
+    return EXACT * max(abs(published), 1.0) if allowed == EXACT and known else allowed
+
+
+def _deviation(name: str, published: Any, here: Any, tolerance: Tolerance) -> float:
+    allowed = _allowed(name, published, tolerance)
     if allowed is None:
         return 0.0
     if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in (published, here)):
         return 0.0 if published == here else float("inf")
     if math.isnan(published) or math.isnan(here):  # what diverged there has to diverge here
         return 0.0 if math.isnan(published) and math.isnan(here) else math.inf
-    if allowed == EXACT:
-        allowed *= max(abs(published), 1.0)
     return abs(published - here) / allowed
 
 

@@ -2,11 +2,15 @@
 
     results/local/runs/<id>/
         params.json           the full parameters
-        provenance.json       version, commit, seed, package versions, device, data hashes, wall time
+        provenance.json       version, commit, seed, package versions, device, data hashes, wall time, fingerprint
+        code.json             the hash of each module that the computation can reach (`sibcore.fingerprint`)
         metrics.json          the run's numbers
         arrays.safetensors    its arrays (curves, trajectories)
         ...                   what a long run leaves besides, such as a trained network
         done                  sha256 of each file above; written last, so a folder without it is not a result
+
+A run is used again only if it is whole and was made of the same data, by the same version of its experiment and by the
+same code. Runs that `sib verify` computes lie in `results/local/verified/` instead, which nothing else reads.
 
 Every file is written atomically and a lock lets one process compute while others wait, so a crash, a `kill -9` or a
 second process never leaves something that reads like a result. Reading needs no lock.
@@ -29,7 +33,7 @@ import safetensors.numpy
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from torch import Tensor
 
-from sibcore import __version__
+from sibcore import fingerprint
 from sibcore.files import parse_json, read_tensors, sha256, write_atomically
 from sibrepro import paths
 from sibrepro.facts import provenance
@@ -37,9 +41,11 @@ from sibrepro.facts.record import Record, as_dict, numbers, plain
 
 DONE = "done"
 PROVENANCE = "provenance.json"
+CODE = "code.json"
 ARRAYS = "arrays.safetensors"
-SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|published)\b"  # how a run is named on stderr
+SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|kept|published)\b"  # how a run is named on stderr
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
+UNKNOWN_CODE = "which code made it is not known"
 Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 
@@ -48,7 +54,13 @@ def say(message: str) -> None:
 
 
 def folder_of(name: str) -> Path:
+    """Return where the run `name` of this machine is, or would be."""
     return paths.local() / "runs" / name
+
+
+def verified(name: str) -> Path:
+    """Return where `sib verify` computes the run `name`."""
+    return paths.local() / "verified" / name
 
 
 def recompute() -> bool:
@@ -56,25 +68,49 @@ def recompute() -> bool:
     return bool(os.environ.get("SIB_RECOMPUTE") or os.environ.get("SIB_FORCE"))
 
 
-def load(name: str, version: int, data: Mapping[str, str]) -> Record | None:
-    """The run computed here, or None where there is none of this version and data that is whole."""
-    return None if why_not(folder_of(name), version, data) else read(folder_of(name))
+@dataclasses.dataclass(frozen=True)
+class MadeOf:
+    """What a run is made of; one that was made of something else is not used again."""
+
+    version: int
+    data: Mapping[str, str]
+    code: fingerprint.Hashes
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What a run's provenance says of it."""
+        return {"version": self.version, "data": dict(self.data), "fingerprint": fingerprint.digest(self.code)}
 
 
-def why_not(folder: Path, version: int, data: Mapping[str, str]) -> str | None:
-    """Why the run in `folder` cannot be used as it is, or None if it can."""
+def load(folder: Path, made_of: MadeOf) -> Record | None:
+    """Return the run in `folder`, or None if there is none that is whole and made of the same."""
+    return None if why_not(folder, made_of) else read(folder)
+
+
+def why_not(folder: Path, made_of: MadeOf) -> str | None:
+    """Return why the run in `folder` cannot be used as it is, or None if it can."""
     if problem := _damage(folder):
         return problem
     if os.environ.get("SIB_FORCE") and folder not in _computed_here:
         return "forced"
-    made = _read_json(folder / PROVENANCE)
-    if made.get("data") != dict(data):
+    about = _read_json(folder / PROVENANCE)
+    if about.get("data") != dict(made_of.data):
         return "its data changed"
-    return None if made.get("version") == version else "it is of another version of the experiment"
+    if about.get("version") != made_of.version:
+        return "it is of another version of the experiment"
+    if fingerprint.is_kept(folder.name):
+        return None
+    changes = code_changes(folder, made_of.code)
+    return f"code changed: {fingerprint.listed(changes)}" if changes else None
+
+
+def code_changes(folder: Path, now: fingerprint.Hashes) -> list[str]:
+    """Return the modules that changed since the run in `folder` was begun."""
+    return fingerprint.changed(_code(folder), now) if _code(folder) else [UNKNOWN_CODE]
 
 
 def read(folder: Path) -> Record:
-    """A finished run; every file is checked against the hash in `done`."""
+    """Return a finished run; every file is checked against the hash in `done`."""
     if problem := _damage(folder):
         raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
     params, made, metrics = (_read_json(folder / f"{name}.json") for name in ("params", "provenance", "metrics"))
@@ -83,22 +119,30 @@ def read(folder: Path) -> Record:
 
 
 def compute(
-    folder: Path, version: int, data: Mapping[str, str], params: Any, function: Compute, spent: float, state: str
+    folder: Path, made_of: MadeOf, params: Any, function: Compute, spent: float = 0.0, state: str = ""
 ) -> Record:
-    """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it."""
+    """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it.
+
+    Args:
+        folder: where the run goes.
+        made_of: the version, data and code it is made of.
+        params: its parameters.
+        function: computes metrics and arrays from `params`.
+        spent: seconds of work done before, such as a share of a common training.
+        state: a file in the folder that only a stopped run needs; it goes when the run is done.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with lock(folder):
-        if reason := why_not(folder, version, data):
+        if reason := why_not(folder, made_of):
             say(f"{folder.name}: computing ({reason})")
-            made_of = {"version": version, "data": dict(data), "code": __version__}
-            _empty(folder, made_of)
-            write_atomically(folder / PROVENANCE, _to_json(made_of))  # what checkpoints in this folder are of
+            made_of = _begin(folder, made_of)
             try:
                 contents = _contents(params, function, made_of, spent)
             except BaseException:
-                if not {file.name for file in folder.iterdir()} - {PROVENANCE}:  # nothing came of it, so nothing stays
+                if not {file.name for file in folder.iterdir()} - {PROVENANCE, CODE}:  # nothing came of it
                     with contextlib.suppress(OSError):
-                        (folder / PROVENANCE).unlink(missing_ok=True)
+                        for name in (PROVENANCE, CODE):
+                            (folder / name).unlink(missing_ok=True)
                         folder.rmdir()
                 raise
             for file, content in contents.items():
@@ -112,27 +156,45 @@ def compute(
         return read(folder)
 
 
-def _empty(folder: Path, made_of: dict[str, Any]) -> None:
-    """A folder to compute in: a stopped run goes on from checkpoints of this code and data, any other starts anew."""
+def _begin(folder: Path, made_of: MadeOf) -> MadeOf:
+    """Make a folder to compute in, and return what its run will be made of.
+
+    A stopped run goes on from its checkpoints if it was begun with this version, data and code; any other starts anew.
+    One that is kept by name although its code changed goes on, and stays a run of the code that it was begun with.
+    """
     folder.mkdir(exist_ok=True)
-    begun = made_of
+    begun: dict[str, Any] = {}
     with contextlib.suppress(OSError, ValueError, TypeError):  # it was not begun, or does not say of what
         begun = dict(_read_json(folder / PROVENANCE))
-    anew = (folder / DONE).exists() or not made_of.items() <= begun.items()
+    stopped = not (folder / DONE).exists()
+    if stopped and _code(folder) and fingerprint.is_kept(folder.name):
+        made_of = dataclasses.replace(made_of, code=_code(folder))
+    goes_on = stopped and made_of.about.items() <= begun.items()
     (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
     for file in folder.iterdir():
-        if (anew or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
+        if (not goes_on or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
             file.unlink()
+    write_atomically(folder / CODE, _to_json(made_of.code))
+    write_atomically(folder / PROVENANCE, _to_json(made_of.about))  # what checkpoints in this folder are of
+    return made_of
 
 
-def _contents(params: Any, function: Compute, made_of: dict[str, Any], spent: float) -> dict[str, bytes]:
+def _code(folder: Path) -> fingerprint.Hashes:
+    """Return the hashes of the modules that a run was begun with; of one that does not say, none."""
+    try:
+        return dict(_read_json(folder / CODE))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _contents(params: Any, function: Compute, made_of: MadeOf, spent: float) -> dict[str, bytes]:
     """The files of a run, computed now."""
     started = time.perf_counter()
     metrics, arrays = function(params)
     seconds = spent + time.perf_counter() - started
     return {
         "params.json": _to_json(as_dict(params)),
-        PROVENANCE: _to_json(provenance.collect(as_dict(params), seconds) | made_of),
+        PROVENANCE: _to_json(provenance.collect(as_dict(params), seconds) | made_of.about),
         "metrics.json": _to_json(plain(metrics)),
         ARRAYS: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
     }

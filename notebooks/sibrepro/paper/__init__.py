@@ -25,6 +25,13 @@ def synthetic_gradients() -> pd.DataFrame:
     return _table("synthetic_gradients")
 
 
+def gain_of_three_steps(shots: int) -> float:
+    """Return what three steps add to none, in points, trained and tested on the same shots, at eta = 1e-3."""
+    rows = synthetic_gradients().query("variant == 'SIB' and trained_shots == tested_shots == @shots")
+    three, none = rows.query("K == 3 and eta == 1e-3"), rows.query("K == 0")
+    return three["value"].item() - none["value"].item()
+
+
 def query_size() -> pd.DataFrame:
     """The appendix's table "varying the size of the query set", 24 rows; K, eta, `tested` are inferred, see `notes`."""
     return _table("query_size")

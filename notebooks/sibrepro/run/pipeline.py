@@ -1,20 +1,23 @@
 """Run the notebooks through papermill: what `./run_all.sh` does once the environment stands.
 
 Each notebook is executed with the parameters of the chosen profile into `results/local/executed/<profile>/`, beside a
-small state file. A notebook whose cells, parameters, code and facts are those of its last successful run, and whose
-products are still there, is not run again. Runs of the quick profile that are published are computed again all the
-same, and compared: the summary says how many agree.
+small state file. A notebook whose cells, parameters and facts are those of its last successful run, whose products are
+still there, and for which the code that it reaches is the same, is not run again. Runs of the quick profile that are
+published are computed again all the same, and compared: the summary says how many agree.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import dataclasses
 import functools
 import hashlib
 import json
+import os
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,11 +25,14 @@ from typing import Any, TextIO
 
 import nbformat
 
-import sibcore
+from sibcore import fingerprint
 from sibcore.files import parse_json, write_atomically
 from sibrepro import params, paths, site
 from sibrepro.facts import compare
 from sibrepro.run.notebook import execute
+from sibrepro.study import studies
+
+CODE_CHANGED = "code changed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,40 +55,60 @@ class Job:
     def state(self) -> Path:
         return self.executed.with_suffix(".json")
 
-    def fingerprint(self) -> str:
-        """Changes with the notebook's cells, its parameters, the packages' code and the published facts."""
-        cells = nbformat.read(self.notebook, as_version=4).cells
-        parts = [*(cell.source for cell in cells), json.dumps(self.parameters, sort_keys=True), _code_and_facts()]
+    @property
+    def code(self) -> fingerprint.Hashes:
+        """The hash of every module that the notebook's cells, and its study's declaration, can reach."""
+        cells = [cell.source for cell in self._cells() if cell.cell_type == "code"]
+        own = [f"import sibrepro.studies.{name}.study" for name, s in studies().items() if s.notebook == self.name]
+        return fingerprint.reachable_from_source("\n".join([*map(_python, cells), *own]), ("sibcore", "sibrepro"))
+
+    def content(self) -> str:
+        """Return a hash of the notebook's cells, its parameters and the published facts."""
+        parts = [*(cell.source for cell in self._cells()), json.dumps(self.parameters, sort_keys=True), _facts()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def last(self) -> dict[str, Any] | None:
-        """The state of the last successful run, if there was one that can be read."""
+        """Return the state of the last successful run, if there was one that can be read."""
         try:
             state = parse_json(self.state.read_text(encoding="utf-8"))
-            return state if {"fingerprint", "seconds", "products"} <= set(state) else None
+            return state if {"content", "code", "seconds", "products"} <= set(state) else None
         except (OSError, ValueError, TypeError):
             return None
 
     def why(self) -> str | None:
-        """Why the notebook has to run, or None if nothing changed."""
+        """Return why the notebook has to run, or None if nothing changed."""
         last = self.last()
         if last is None:
             return "first run"
-        if last["fingerprint"] != self.fingerprint():
-            return "its cells, parameters, code or facts changed"
+        if last["content"] != self.content():
+            return "its cells, parameters or facts changed"
+        if changes := fingerprint.changed(last["code"], self.code):
+            return f"code changed: {fingerprint.listed(changes)}"
         made = [paths.local() / product["what"] for product in last["products"] if product["kind"] != "run"]
         gone = [path for path in (self.executed, *made) if not path.exists()]
         return f"{paths.relative(gone[0])} is gone" if gone else None
 
+    def _cells(self) -> list[nbformat.NotebookNode]:
+        return nbformat.read(self.notebook, as_version=4).cells
+
+
+def _python(cell: str) -> str:
+    """Return a cell without IPython's own lines; nothing of one that is no Python all the same."""
+    text = "\n".join(line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!")))
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return ""
+    return text
+
 
 @functools.cache
-def _code_and_facts() -> str:
-    """Hash of all source files of both packages, and of the published facts."""
+def _facts() -> str:
+    """Return a hash of the published facts, and of the list of the other published files."""
     digest = hashlib.sha256()
-    packages = (Path(sibcore.__file__).parent, paths.PACKAGE)
-    files = [file for package in packages for file in package.rglob("*.py")]
-    for file in sorted([*files, *(paths.published() / "facts").glob("*.jsonl")]):
-        digest.update(f"{file.name}\0".encode() + file.read_bytes())
+    for file in [*sorted((paths.published() / "facts").glob("*.jsonl")), paths.published() / "SHA256SUMS"]:
+        if file.is_file():
+            digest.update(f"{file.name}\0".encode() + file.read_bytes())
     return digest.hexdigest()
 
 
@@ -98,6 +124,8 @@ class Outcome:
 def main(options: argparse.Namespace) -> int:
     """`sib run`: 1 if a notebook failed, or a published number came out otherwise."""
     todo = jobs(options.profile, options.only)
+    if options.keep:
+        os.environ[fingerprint.KEEP] = ",".join(options.keep)
     if options.list:
         for job in todo:
             why = "forced" if options.force else job.why()
@@ -169,26 +197,51 @@ def summary(outcomes: list[Outcome]) -> str:
             lines.append(f"  as executed: {paths.relative(outcome.job.executed)}")
     verdicts = compared(outcomes)
     lines += ["", *(str(verdict) for verdict in verdicts if not verdict.agrees)]
-    lines += [f"published runs: {compare.said(verdicts)}"] if verdicts else []
+    if verdicts:
+        lines += [f"published runs: {compare.said(verdicts)}", *_why_computed(outcomes)]
     return "\n".join([*lines, f"all of it is under {paths.local()}"])
 
 
+def _told(outcomes: list[Outcome]) -> dict[str, tuple[Outcome, dict[str, Any]]]:
+    """Return what was told of each run, and the notebook that told it last."""
+    lines = ((outcome, line) for outcome in outcomes for line in outcome.products if line["kind"] == "run")
+    return {line["what"]: (outcome, line) for outcome, line in lines}
+
+
 def compared(outcomes: list[Outcome]) -> list[compare.Comparison]:
-    """How the published runs fared that were computed here again."""
-    told = {product["what"]: product.get("compared") for outcome in outcomes for product in outcome.products}
-    return [compare.Comparison(**verdict) for verdict in told.values() if verdict]
+    """Return how the published runs fared that this code computed here again; what was kept is not among them."""
+    told = [line for _, line in _told(outcomes).values() if line["how"] != "kept"]
+    return [compare.Comparison(**line["compared"]) for line in told if line.get("compared")]
+
+
+def _why_computed(outcomes: list[Outcome]) -> list[str]:
+    """Return lines on what this command did not compute itself, and on what other code had computed before."""
+    told = _told(outcomes)
+    earlier = [line for outcome, line in told.values() if line.get("compared") and line["how"] != "kept"]
+    earlier = [line for line in earlier if line["how"] == "loaded" or told[line["what"]][0].status == "unchanged"]
+    lines = [f"  of these, an earlier command computed {len(earlier)}; the code is the same"] if earlier else []
+    reasons = Counter(
+        line["why"] for outcome, line in told.values() if outcome.status != "unchanged" and line.get("why")
+    )
+    for reason, count in reasons.items():
+        if reason.startswith(CODE_CHANGED):
+            lines.append(f"  computed again: {count} ({reason})")
+    for _, line in told.values():
+        if line["how"] == "kept":
+            lines.append(f"  kept, not recomputed: {line['what']} ({line['why']})")
+    return lines
 
 
 def _run(job: Job, force: bool) -> Outcome:
     job.executed.parent.mkdir(parents=True, exist_ok=True)
     job.state.unlink(missing_ok=True)
-    fingerprint = job.fingerprint()
+    state = {"content": job.content(), "code": job.code}
     asked = {"SIB_RECOMPUTE": "1" if job.profile == "quick" else "", "SIB_FORCE": "1" if force else ""}
     shown = {"stdout_file": _below(sys.stdout), "stderr_file": _below(sys.stderr), "on_cell_start": _say_cell}
     done = execute(job.notebook, job.executed, job.parameters, asked, **shown)
     products = list({(line["kind"], line["what"]): line for line in done.told}.values())
     if done.error is None:
-        state = {"fingerprint": fingerprint, "seconds": done.seconds, "products": products}
+        state |= {"seconds": done.seconds, "products": products}
         write_atomically(job.state, json.dumps(state, indent=1).encode())
     return Outcome(job, "FAILED" if done.error else "done", done.seconds, products, done.error)
 

@@ -26,22 +26,14 @@ from PIL import Image
 from pygments.formatters import HtmlFormatter
 
 import sibcore
-from sibrepro import claims, paths, tables
+from sibrepro import claim, claims, paths, tables
 from sibrepro.facts import Record, compare, provenance, published
 from sibrepro.facts.experiment import STALE, is_stale, recomputed
 from sibrepro.facts.record import experiment_of
 from sibrepro.site.maths import markdown, phrase
 from sibrepro.site.notebook_pages import ASSETS, readable, render
+from sibrepro.study import all_tables
 
-TITLES = {  # of tables: the paper's first, in its order
-    "few_shot": "Table 1",
-    "synthetic_gradients": "K and η",
-    "query_size": "Query size",
-    "pacs": "PACS",
-    "equal_footing": "Equal footing",
-    "equal_footing_differences": "The best SIB minus each rival",
-    "sizing": "Sizing",
-}
 WIDTH = 560  # of a thumbnail, in pixels: twice what is shown, for sharp screens
 INDEX = "index.html"
 REFERENCE = ["sibcore", "sibcore.apply.classifier", "sibrepro.rivals", "sibcore.datasets", "sibcore.vision.features"]
@@ -82,17 +74,24 @@ class _Site:
         shown = {name: executed.get(name, (file, as_it_comes)) for name, file in files.items()}
         self.notebooks = [render(name, *copy, shown) for name, copy in shown.items()]
         found = {file.stem: read_table(file) for file in sorted((paths.published() / "tables").glob("*.csv"))}
-        self.tables = dict(sorted(found.items(), key=lambda item: [*TITLES, item[0]].index(item[0])))
+        titles = {name: table.title for name, table in all_tables().items()}
+        self.tables = {name: found[name] for name in dict.fromkeys([*titles, *found]) if name in found}
+        self.titles = {name: titles.get(name, name.replace("_", " ").capitalize()) for name in self.tables}
         self.records = records()
         self.now = provenance.collect({}, 0.0)
         loader = jinja2.FileSystemLoader(ASSETS)
         self.templates = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
         self.templates.filters |= {"listed": listed, "date": date, "readable": tables.readable}
         self.templates.filters |= {"markdown": lambda t: Markup(markdown(t)), "phrase": lambda t: Markup(phrase(t))}
-        self.templates.globals |= {"titles": TITLES, "tables": self.tables, "records": self.records, "stale": STALE}
+        self.templates.globals |= {
+            "titles": self.titles,
+            "tables": self.tables,
+            "records": self.records,
+            "stale": STALE,
+        }
         self.menu = [(INDEX, "Overview")]
         self.menu += [(notebook.page, f"{notebook.number} {notebook.title}") for notebook in self.notebooks]
-        self.menu += [(f"table_{name}.html", TITLES.get(name, name)) for name in self.tables]
+        self.menu += [(f"table_{name}.html", self.titles[name]) for name in self.tables]
         self.menu += [("runs.html", "Runs"), *([("api/index.html", "API")] if reference else [])]
 
     def write(self) -> None:
@@ -126,9 +125,9 @@ class _Site:
             "columns": sorted(columns, key=lambda column: column in ("run", "runs")),  # these are long
             "rows": table.astype(object).where(table.notna(), None).to_dict("records"),
             "counts": claims.counts(name) if name in claims.compared() else {},
-            "kinds": {word: kind for word, kind in claims.OF_NUMBERS.items() if kind != claims.OPEN},
+            "kinds": {word: kind for word, kind in claim.OF_NUMBERS.items() if kind != claim.OPEN},
         }
-        self.page(f"table_{name}.html", "table.html.j2", TITLES.get(name, name), **content)
+        self.page(f"table_{name}.html", "table.html.j2", self.titles[name], **content)
 
     def write_index(self) -> None:
         groups = claims.claims()
@@ -138,11 +137,11 @@ class _Site:
             "index.html.j2",
             "SIB, reproduced",
             groups=groups,
-            tally=Counter(claim.verdict for group in groups.values() for claim in group),
+            tally=Counter(claim.verdict for group in groups.values() for _, claim in group),
             recomputed=compare.said(verdicts) if verdicts else "",
             disagreements=[str(verdict) for verdict in verdicts if not verdict.agrees],
             bars={name: claims.counts(name) for name in claims.compared()},
-            kinds=claims.KINDS,
+            kinds=claim.KINDS,
             notebooks=self.notebooks,
             page_of={notebook.number: notebook.page for notebook in self.notebooks},
             pictures=self.thumbnails(),

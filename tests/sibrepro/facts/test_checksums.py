@@ -10,9 +10,11 @@ from killing import killed_at_write
 
 from sibrepro import paths
 from sibrepro.facts import checksums
-from sibrepro.few_shot import shipped
-from sibrepro.few_shot.settings import FEW_SHOT, PRETRAIN, FewShot, Pretraining
-from sibrepro.pacs import banks
+from sibrepro.meta_training import shipped
+from sibrepro.meta_training.pretraining import PRETRAIN, Pretraining
+from sibrepro.meta_training.settings import FewShot
+from sibrepro.meta_training.training import FEW_SHOT
+from sibrepro.studies.pacs import banks
 
 
 def test_the_list_has_every_published_file_and_sha256sum_agrees():

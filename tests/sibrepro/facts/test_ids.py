@@ -9,9 +9,9 @@ import pytest
 from sibrepro.facts import Experiment, published
 from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import as_dict, identity, run_id
-from sibrepro.run import verify  # all experiments
+from sibrepro.study import studies
 
-assert verify.RUNS
+assert studies(), "which declare the experiments"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +66,7 @@ def test_there_are_at_least_the_first_564_facts():
 
 
 def test_a_field_of_a_newer_version_is_a_clear_error():
-    experiment = Experiment("newer", Settings)
+    experiment = Experiment("newer", Settings, None)
     record = dataclasses.make_dataclass("R", ["id", "params"])("newer-0", {"n": 1, "shape": "round"})
     with pytest.raises(ValueError, match=r"newer-0 has the parameters shape.*update"):
         experiment.settings_of(record)

@@ -9,14 +9,15 @@ import time
 
 import numpy as np
 import pytest
+from made_up import run
 
 from sibcore.files import write_atomically
+from sibcore.fingerprint import digest
 from sibrepro import paths
 from sibrepro.facts import Experiment, local, manifest
 
 FORK = multiprocessing.get_context("fork")
 PARAMS = {"n": 3, "seed": 7, "eta": 1e-3}
-EXPERIMENT = Experiment("experiment", dict)
 
 
 def compute(params):
@@ -24,6 +25,9 @@ def compute(params):
     with (paths.local() / "computed").open("a") as file:
         file.write("x")
     return {"answer": params["n"] * 2.0}, {"curve": np.arange(params["n"], dtype=np.float32)}
+
+
+EXPERIMENT = Experiment("experiment", dict, compute)
 
 
 def slow(params):
@@ -43,12 +47,12 @@ def times_computed() -> int:
 def finished() -> list[str]:
     """The runs that count as results."""
     folders = (paths.local() / "runs").glob("*/")
-    return [folder.name for folder in folders if local.why_not(folder, 1, {}) is None]
+    return [folder.name for folder in folders if local._damage(folder) is None]
 
 
 def test_a_run_is_computed_once_and_then_loaded_with_the_same_content():
-    first = EXPERIMENT.run(PARAMS, compute)
-    second = EXPERIMENT.run(PARAMS, compute)
+    first = run(EXPERIMENT, PARAMS, compute)
+    second = run(EXPERIMENT, PARAMS, compute)
     assert times_computed() == 1
     assert second.metrics == {"answer": 6.0}
     np.testing.assert_array_equal(second.arrays["curve"], [0, 1, 2])
@@ -56,7 +60,7 @@ def test_a_run_is_computed_once_and_then_loaded_with_the_same_content():
 
 
 def test_a_record_says_how_it_was_made():
-    record = EXPERIMENT.run(PARAMS, compute, data={"cifar": "abc"})
+    record = run(EXPERIMENT, PARAMS, compute, data={"cifar": "abc"})
     about = record.provenance
     assert record.params == PARAMS
     assert about["seed"] == 7
@@ -65,18 +69,18 @@ def test_a_record_says_how_it_was_made():
     assert about["wall_seconds"] >= 0
     assert {"commit", "dirty", "device", "processor", "finished"} <= set(about)
     assert sorted(path.name for path in local.folder_of(record.id).iterdir()) == sorted(
-        ["params.json", "provenance.json", "metrics.json", "arrays.safetensors", "done"]
+        ["params.json", "provenance.json", "code.json", "metrics.json", "arrays.safetensors", "done"]
     )
 
 
 def test_changed_data_or_force_compute_again(monkeypatch):
-    EXPERIMENT.run(PARAMS, compute, data={"d": "1"})
-    EXPERIMENT.run(PARAMS, compute, data={"d": "2"})
+    run(EXPERIMENT, PARAMS, compute, data={"d": "1"})
+    run(EXPERIMENT, PARAMS, compute, data={"d": "2"})
     assert times_computed() == 2
     monkeypatch.setattr(local, "_computed_here", set())
     monkeypatch.setenv("SIB_FORCE", "1")
-    EXPERIMENT.run(PARAMS, compute, data={"d": "2"})
-    EXPERIMENT.run(PARAMS, compute, data={"d": "2"})  # once per process is enough
+    run(EXPERIMENT, PARAMS, compute, data={"d": "2"})
+    run(EXPERIMENT, PARAMS, compute, data={"d": "2"})  # once per process is enough
     assert times_computed() == 3
 
 
@@ -90,9 +94,9 @@ def test_a_long_run_goes_on_from_what_it_left_in_its_folder_and_that_becomes_par
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            EXPERIMENT.run(PARAMS, counts, long=True)
+            run(EXPERIMENT, PARAMS, counts, keeps_files=True)
         assert finished() == []
-    record = EXPERIMENT.run(PARAMS, counts, long=True)
+    record = run(EXPERIMENT, PARAMS, counts, keeps_files=True)
     assert record.metrics == {"steps": 3}
     (local.folder_of(record.id) / "checkpoint").write_text("broken")
     with pytest.raises(ValueError, match="damaged: checkpoint"):
@@ -101,12 +105,12 @@ def test_a_long_run_goes_on_from_what_it_left_in_its_folder_and_that_becomes_par
 
 @pytest.mark.parametrize("name", ["metrics.json", "arrays.safetensors", "params.json", "done"])
 def test_a_damaged_file_is_noticed_and_the_run_redone(name):
-    record = EXPERIMENT.run(PARAMS, compute)
+    record = run(EXPERIMENT, PARAMS, compute)
     file = local.folder_of(record.id) / name
     file.write_bytes(file.read_bytes()[:-3] + b"??}")
     with pytest.raises(ValueError, match="not a finished run"):
         local.read(local.folder_of(record.id))
-    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert run(EXPERIMENT, PARAMS, compute).metrics == {"answer": 6.0}
     assert times_computed() == 2
 
 
@@ -115,13 +119,13 @@ def test_a_failing_computation_leaves_nothing_behind():
         raise RuntimeError("no luck")
 
     with pytest.raises(RuntimeError, match="no luck"):
-        EXPERIMENT.run(PARAMS, fail)
+        run(EXPERIMENT, PARAMS, fail)
     assert [p.name for p in (paths.local() / "runs").iterdir() if p.suffix != ".lock"] == []
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_diverged_is_a_result_and_no_number(value):
-    record = EXPERIMENT.run(PARAMS, lambda params: ({"loss": value, "steps": 3}, {}))
+    record = run(EXPERIMENT, PARAMS, lambda params: ({"loss": value, "steps": 3}, {}))
     assert math.isnan(record.metrics.pop("loss"))
     assert record.metrics == {"steps": 3}
     assert "NaN" not in (paths.local() / "runs" / record.id / "metrics.json").read_text()
@@ -131,7 +135,7 @@ def test_processes_that_ask_at_the_same_time_compute_once_and_all_get_the_record
     answers = FORK.Queue()
 
     def ask():
-        answers.put(EXPERIMENT.run(PARAMS, slow).metrics["answer"])
+        answers.put(run(EXPERIMENT, PARAMS, slow).metrics["answer"])
 
     processes = [FORK.Process(target=ask) for _ in range(4)]
     for process in processes:
@@ -142,7 +146,7 @@ def test_processes_that_ask_at_the_same_time_compute_once_and_all_get_the_record
     assert times_computed() == 1
 
 
-@pytest.mark.parametrize("file_number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("file_number", [1, 2, 3, 4, 5, 6])
 def test_a_kill_in_the_middle_of_any_write_leaves_no_result_and_the_next_process_recovers(file_number):
     ready = FORK.Event()
 
@@ -157,7 +161,7 @@ def test_a_kill_in_the_middle_of_any_write_leaves_no_result_and_the_next_process
             real(handle)
 
         os.fsync = fsync
-        EXPERIMENT.run(PARAMS, compute)
+        run(EXPERIMENT, PARAMS, compute)
 
     process = FORK.Process(target=die_while_writing)
     process.start()
@@ -167,12 +171,12 @@ def test_a_kill_in_the_middle_of_any_write_leaves_no_result_and_the_next_process
     folder = local.folder_of(EXPERIMENT.id(PARAMS))
     assert not (folder / "done").exists()
     assert finished() == []
-    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert run(EXPERIMENT, PARAMS, compute).metrics == {"answer": 6.0}
     assert not list(folder.glob("*.tmp")) + list(folder.glob(".*.tmp"))
 
 
 def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_with_new_parts():
-    EXPERIMENT.run(PARAMS, compute, data={"d": "old"})
+    run(EXPERIMENT, PARAMS, compute, data={"d": "old"})
     ready = FORK.Event()
 
     def die():
@@ -180,7 +184,7 @@ def test_a_kill_while_redoing_a_run_does_not_leave_the_old_record_looking_valid_
             ready.set()
             time.sleep(60)
 
-        EXPERIMENT.run(PARAMS, hang, data={"d": "new"})
+        run(EXPERIMENT, PARAMS, hang, data={"d": "new"})
 
     process = FORK.Process(target=die)
     process.start()
@@ -204,24 +208,24 @@ def test_atomic_writes_replace_the_whole_file_and_clean_up_after_an_error(monkey
 
 def test_runs_are_noted_for_whoever_runs_the_notebook(monkeypatch, tmp_path):
     monkeypatch.setenv("SIB_MANIFEST", str(tmp_path / "manifest"))
-    EXPERIMENT.run(PARAMS, compute)
-    EXPERIMENT.run(PARAMS, compute)
+    run(EXPERIMENT, PARAMS, compute)
+    run(EXPERIMENT, PARAMS, compute)
     assert [line["how"] for line in manifest.read(tmp_path / "manifest")] == ["computed", "loaded"]
 
 
 def test_done_holds_the_hash_of_every_file():
-    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    folder = local.folder_of(run(EXPERIMENT, PARAMS, compute).id)
     done = json.loads((folder / "done").read_text())
-    assert set(done) == {"params.json", "provenance.json", "metrics.json", "arrays.safetensors"}
+    assert set(done) == {"params.json", "provenance.json", "code.json", "metrics.json", "arrays.safetensors"}
 
 
 def test_a_finished_run_can_be_read_where_nothing_can_be_written():
-    name = EXPERIMENT.run(PARAMS, compute).id
+    name = run(EXPERIMENT, PARAMS, compute).id
     folder = local.folder_of(name)
     for path in (folder, folder.parent):
         path.chmod(0o500)
     try:
-        assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+        assert run(EXPERIMENT, PARAMS, compute).metrics == {"answer": 6.0}
         assert times_computed() == 1
     finally:
         for path in (folder.parent, folder):
@@ -230,28 +234,27 @@ def test_a_finished_run_can_be_read_where_nothing_can_be_written():
 
 @pytest.mark.parametrize("content", ["5", "[]", "null", "{", '{"params.json": 3}'])
 def test_a_senseless_done_is_no_result_and_no_crash(content):
-    name = EXPERIMENT.run(PARAMS, compute).id
+    name = run(EXPERIMENT, PARAMS, compute).id
     (local.folder_of(name) / "done").write_text(content)
-    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert run(EXPERIMENT, PARAMS, compute).metrics == {"answer": 6.0}
     assert times_computed() == 2
 
 
 def test_folders_and_dangling_links_inside_a_run_do_no_harm():
-    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    folder = local.folder_of(run(EXPERIMENT, PARAMS, compute).id)
     (folder / ".ipynb_checkpoints").mkdir()
     (folder / "nowhere").symlink_to(folder / "not there")
-    assert EXPERIMENT.run(PARAMS, compute).metrics == {"answer": 6.0}
+    assert run(EXPERIMENT, PARAMS, compute).metrics == {"answer": 6.0}
     assert times_computed() == 1
 
 
 def test_time_spent_before_is_counted():
-    assert EXPERIMENT.run(PARAMS, compute, spent=100.0).provenance["wall_seconds"] >= 100
+    assert run(EXPERIMENT, PARAMS, compute, spent=100.0).provenance["wall_seconds"] >= 100
 
 
 def test_another_version_computes_again():
-    EXPERIMENT.run(PARAMS, compute)
-    newer = Experiment("experiment", dict, version=2)
-    assert newer.run(PARAMS, compute).version == 2
+    run(EXPERIMENT, PARAMS, compute)
+    assert run(EXPERIMENT, PARAMS, compute, version=2).version == 2
     assert times_computed() == 2
 
 
@@ -263,18 +266,18 @@ def test_a_stopped_run_goes_on_only_with_the_code_and_data_that_began_it(monkeyp
             raise KeyboardInterrupt
         return {"steps": steps + 1}, {}
 
-    def stopped(experiment=EXPERIMENT, **data):
+    def stopped(version=1, **data):
         with pytest.raises(KeyboardInterrupt):
-            experiment.run(PARAMS, counts, data=data, long=True)
+            run(EXPERIMENT, PARAMS, counts, data=data, keeps_files=True, version=version)
 
     stopped()
     stopped(d="other")
-    stopped(Experiment("experiment", dict, version=2), d="other")
-    monkeypatch.setattr(local, "__version__", "9.9")
-    stopped(Experiment("experiment", dict, version=2), d="other")
-    record = Experiment("experiment", dict, version=2).run(PARAMS, counts, data={"d": "other"}, long=True)
+    stopped(version=2, d="other")
+    monkeypatch.setattr(Experiment, "code", {"sibcore.xi": "changed"})
+    stopped(version=2, d="other")
+    record = run(EXPERIMENT, PARAMS, counts, data={"d": "other"}, keeps_files=True, version=2)
     assert record.metrics == {"steps": 2}, "the last of them goes on"
-    assert record.provenance["code"] == "9.9"
+    assert record.provenance["fingerprint"] == digest({"sibcore.xi": "changed"})
 
 
 def test_what_only_a_stopped_run_needs_goes_when_it_is_done():
@@ -283,15 +286,15 @@ def test_what_only_a_stopped_run_needs_goes_when_it_is_done():
         write_atomically(folder / "network", b"trained")
         return {"answer": 1.0}, {}
 
-    folder = local.folder_of(EXPERIMENT.run(PARAMS, keeps, long=True, state="state").id)
+    folder = local.folder_of(run(EXPERIMENT, PARAMS, keeps, keeps_files=True, state="state").id)
     assert (folder / "network").is_file()
     assert not (folder / "state").exists()
     (folder / "state").touch()  # as a kill after `done` would leave it
-    assert EXPERIMENT.run(PARAMS, None).metrics == {"answer": 1.0}
+    assert run(EXPERIMENT, PARAMS, keeps, keeps_files=True, state="state").metrics == {"answer": 1.0}
 
 
 def test_a_run_with_a_stray_folder_inside_can_be_computed_again():
-    folder = local.folder_of(EXPERIMENT.run(PARAMS, compute).id)
+    folder = local.folder_of(run(EXPERIMENT, PARAMS, compute).id)
     (folder / ".ipynb_checkpoints").mkdir()
     (folder / "nowhere").symlink_to(folder / "not there")
-    assert EXPERIMENT.run(PARAMS, compute, data={"d": "new"}).metrics == {"answer": 6.0}
+    assert run(EXPERIMENT, PARAMS, compute, data={"d": "new"}).metrics == {"answer": 6.0}

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 import safetensors
 from made_up import published as publish
-from made_up import record
+from made_up import record, run
 
-from sibrepro.facts import Experiment, compare, local, published
+from sibrepro.facts import Experiment, Inputs, compare, local, published
 from sibrepro.facts.experiment import EXPERIMENTS, recomputed
 
 
@@ -23,7 +23,7 @@ class Settings:
     seed: int = 0
 
 
-EXPERIMENT = Experiment("made_up", Settings, oldest=("n", "seed"), tolerance={"seconds": None, "*": 0.5})
+EXPERIMENT = Experiment("made_up", Settings, None, oldest=("n", "seed"), tolerance={"seconds": None, "*": 0.5})
 METRICS = {"accuracy": 70.0, "seconds": 3.0}
 
 
@@ -131,21 +131,21 @@ def test_a_damaged_fact_is_an_error_that_names_the_file_and_never_a_missing_run(
 def test_a_published_run_is_not_computed_unless_asked_for(monkeypatch):
     asked = []
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
-    assert EXPERIMENT.run(Settings(), computes(1.0, asked)).metrics == METRICS
+    assert run(EXPERIMENT, Settings(), computes(1.0, asked)).metrics == METRICS
     assert asked == []
-    assert EXPERIMENT.is_done(Settings(), {})
+    assert EXPERIMENT.is_done(Settings(), Inputs({}, dict))
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
-    assert not EXPERIMENT.is_done(Settings(), {})
-    EXPERIMENT.run(Settings(), computes(70.1, asked))
-    EXPERIMENT.run(Settings(), computes(70.1, asked))
+    assert not EXPERIMENT.is_done(Settings(), Inputs({}, dict))
+    run(EXPERIMENT, Settings(), computes(70.1, asked))
+    run(EXPERIMENT, Settings(), computes(70.1, asked))
     assert len(asked) == 1
-    assert EXPERIMENT.is_done(Settings(), {})
+    assert EXPERIMENT.is_done(Settings(), Inputs({}, dict))
 
 
 def test_where_the_two_agree_the_published_run_is_what_is_drawn(monkeypatch, capfd):
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
-    assert EXPERIMENT.run(Settings(), computes(70.4)).metrics["accuracy"] == 70.0
+    assert run(EXPERIMENT, Settings(), computes(70.4)).metrics["accuracy"] == 70.0
     assert "agrees with the published run" in capfd.readouterr().err
     (verdict,) = [v for v in recomputed() if v.id == EXPERIMENT.id(Settings())]
     assert verdict.agrees
@@ -155,7 +155,7 @@ def test_where_the_two_agree_the_published_run_is_what_is_drawn(monkeypatch, cap
 def test_a_disagreement_is_loud_and_the_run_of_this_machine_is_drawn(monkeypatch, capfd):
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
-    assert EXPERIMENT.run(Settings(), computes(70.6)).metrics["accuracy"] == 70.6
+    assert run(EXPERIMENT, Settings(), computes(70.6)).metrics["accuracy"] == 70.6
     said = capfd.readouterr().err
     assert "DISAGREES" in said
     assert "accuracy 70 -> 70.6" in said
@@ -166,7 +166,7 @@ def test_a_disagreement_is_loud_and_the_run_of_this_machine_is_drawn(monkeypatch
 def test_a_run_of_other_data_is_another_run(monkeypatch):
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS, data={"cifar": "abc"}))
     asked = []
-    assert EXPERIMENT.run(Settings(), computes(50.0, asked), data={"cifar": "other"}).metrics["accuracy"] == 50.0
+    assert run(EXPERIMENT, Settings(), computes(50.0, asked), data={"cifar": "other"}).metrics["accuracy"] == 50.0
     assert len(asked) == 1
 
 
@@ -174,7 +174,7 @@ def test_a_fact_of_an_older_version_is_stale_and_computed_again():
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
     newer = Experiment("made_up", Settings, version=2, oldest=("n", "seed"))
     assert newer.is_stale(newer.published(Settings()))
-    assert newer.run(Settings(), computes(80.0)).metrics["accuracy"] == 80.0
+    assert run(newer, Settings(), computes(80.0)).metrics["accuracy"] == 80.0
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_nothing_of_a_run_here_is_written_among_the_published(project, monkeypat
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
     before = {file: file.read_bytes() for file in project.rglob("*") if file.is_file()}
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
-    EXPERIMENT.run(Settings(), computes(99.0))
-    EXPERIMENT.run(Settings(n=8), computes(99.0))
+    run(EXPERIMENT, Settings(), computes(99.0))
+    run(EXPERIMENT, Settings(n=8), computes(99.0))
     assert {file: file.read_bytes() for file in project.rglob("*") if file.is_file()} == before
     assert (local.folder_of(EXPERIMENT.id(Settings(n=8))) / "done").is_file()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from killing import killed_at_write
-from made_up import record
+from made_up import record, run
 
 from sibcore.files import write_tensors
 from sibrepro.facts import Experiment, local, published
@@ -24,7 +24,7 @@ class Settings:
 @pytest.fixture
 def experiment(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "project"))
-    made = Experiment("made_up", Settings, oldest=("n",), checkpoints=("best",))
+    made = Experiment("made_up", Settings, compute, oldest=("n",), checkpoints=("best",))
     monkeypatch.setattr(publish, "planned", lambda: {made: [Settings(1), Settings(2)]})
     monkeypatch.setattr(local.provenance, "_git", lambda *arguments: "" if "status" in arguments else "c" * 40)
     return made
@@ -37,7 +37,7 @@ def compute(p, folder):
 
 def test_planned_runs_are_published_with_what_they_trained_and_strays_are_not(experiment):
     for n in (2, 3):
-        experiment.run(Settings(n), compute, long=True)
+        run(experiment, Settings(n), compute, keeps_files=True)
     assert publish.facts() == [experiment.id(Settings(2))]
     assert set(published.find("made_up")) == {experiment.id(Settings(2))}
     fact = experiment.published(Settings(2))
@@ -56,7 +56,7 @@ def test_equal_tensors_of_checkpoints_are_stored_once_and_read_as_they_were(expe
         return {"answer": float(p.n)}, {}
 
     for n in (1, 2):
-        experiment.run(Settings(n), alike, long=True)
+        run(experiment, Settings(n), alike, keeps_files=True)
     publish.facts()
     assert published.checkpoints_file("made_up").stat().st_size < 2 * 4000
     for n in (1, 2):
@@ -79,14 +79,14 @@ def test_a_half_written_folder_is_not_published(experiment):
 
 def test_a_run_of_uncommitted_code_is_refused(experiment, monkeypatch):
     monkeypatch.setattr(local.provenance, "_git", lambda *arguments: " M sibcore/sib.py")
-    experiment.run(Settings(1), compute, long=True)
+    run(experiment, Settings(1), compute, keeps_files=True)
     with pytest.raises(ValueError, match="uncommitted"):
         publish.facts()
     assert published.find("made_up") == {}
 
 
 def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(experiment):
-    plain = Experiment("made_up", Settings, oldest=("n",))
+    plain = Experiment("made_up", Settings, None, oldest=("n",))
     facts.add(plain, [record(plain, Settings(1), {"answer": 1.0})])
     with pytest.raises(FileNotFoundError, match="compute the run here"):
         plain.published(Settings(1)).files.checkpoint("best")
@@ -95,7 +95,10 @@ def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(exp
 def test_publishing_a_newer_run_in_the_place_of_an_older_can_be_killed_at_any_write(experiment, tmp_path, monkeypatch):
     older = dataclasses.replace(experiment, name="replaced")
     newer = dataclasses.replace(older, version=2)
-    made = {e.version: local.read(local.folder_of(e.run(Settings(2), compute, long=True).id)) for e in (older, newer)}
+    made = {
+        e.version: local.read(local.folder_of(run(e, Settings(2), compute, keeps_files=True).id))
+        for e in (older, newer)
+    }
     made = {version: dataclasses.replace(r, arrays={"curve": np.arange(version)}) for version, r in made.items()}
     number = 0
     while True:

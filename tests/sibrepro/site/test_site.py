@@ -18,7 +18,7 @@ from sibrepro import site as report
 from sibrepro.facts import Record, publish
 from sibrepro.run import pipeline
 from sibrepro.site import maths
-from sibrepro.spinning_lines.plan import OPTIMUM, PAPER
+from sibrepro.studies.spinning_lines.plan import OPTIMUM, PAPER
 
 RESULTS = paths.PACKAGE.parents[1] / "results"
 STORY = r"# 7 · A story" + "\n\n" + r"Since $\frac{a}{b}=\log p$, so [there](02_other.ipynb) and [not there](../x.py)."

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+from sibrepro.studies.theory import worlds as theory
 from sibrepro.theory import bottleneck as ib
 from sibrepro.theory import generalisation as gen
-from sibrepro.theory import study as theory
 
 seeds = st.integers(0, 10_000)
 

@@ -1,0 +1,60 @@
+"""The settings of runs on few-shot episodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from sibrepro.params import Count, NonNegative, Positive, parameters
+
+FULL = 40_000  # steps of the paper's protocol
+TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # the paper's
+Where = Literal["images", "shipped"]  # features are computed from images, or are the project's own
+ALPHA = 2.0  # of the Dirichlet distribution over the classes of unbalanced queries
+
+
+@parameters
+class Tested:
+    """What all methods have in common: the features, and the tasks that they are tested on."""
+
+    dataset: str = Field("cifar-fs", description="name of the image set")
+    backbone: str = Field("conv4-64", description="feature network")
+    features: Where = Field("images", description="computed from images, or the project's own")
+    ways: Count = Field(5, description="classes of a task, k")
+    shots: Count = Field(1, description="labelled images per class")
+    queries: Count = Field(15, description="unlabelled images per class")
+    val_episodes: Count = Field(1000, description="fixed tasks of validation classes")
+    test_episodes: Count = Field(5000, description="tasks of test classes")
+
+
+@parameters
+class FewShot(Tested):
+    """One cell of the paper's Table 1."""
+
+    epochs: NonNegative = Field(
+        0, description="of pretraining, of a network from images; 0: as many as its recipe says"
+    )
+    views: NonNegative = Field(0, description="augmented views per training image; 0: images as they are")
+    alpha: Annotated[float, Field(ge=0)] = Field(0.0, description="Dirichlet spread of training queries; 0: balanced")
+    K: NonNegative = Field(3, description="synthetic gradient steps")
+    eta: Positive = Field(1e-3, description="step size of the inner update")
+    fidelity: Literal["release", "paper"] = Field("release", description="where text and release differ, which")
+    optimiser: Literal["", "release", "paper"] = Field("", description="of the outer loop; empty: as fidelity says")
+    normalise: Literal["", "task", "running", "none"] = Field("", description="inside xi; empty: as fidelity says")
+    reduction: Literal["", "sum", "mean"] = Field("", description="over queries; empty: as fidelity says")
+    transductive: bool = Field(True, description="False: true gradient on the support set (eq. maml)")
+    equivariant: bool = Field(False, description="True: a xi that treats all classes alike")
+    steps: Count = Field(FULL, description="meta-training steps")
+    batch: Count = Field(8, description="tasks per step")
+    lr: Positive = Field(1e-3, description="learning rate of the outer loop; the release ties eta to it")
+    seed: NonNegative = Field(0, description="of xi and of the training tasks")
+    rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
+    averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
+    start: str = Field("", description="published pretraining whose network the pretraining of f begins with")
+
+
+OLDEST = (
+    "dataset backbone features epochs views ways shots queries alpha K eta fidelity optimiser normalise reduction "
+    "transductive equivariant steps batch lr val_episodes test_episodes seed"
+).split()  # the fields of `FewShot` that were there from the first: part of every id

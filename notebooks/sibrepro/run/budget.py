@@ -1,0 +1,24 @@
+"""How large the published results may grow: one limit, and an error that says where the room went."""
+
+from __future__ import annotations
+
+from sibrepro import paths
+
+LIMIT = 100_000_000  # bytes of results/, without what is computed here
+SHOWN = 5
+
+
+def check() -> None:
+    """Raise a ValueError that names the largest files, if the published results are larger than the limit."""
+    local = paths.published() / "local"
+    files = [file for file in paths.published().rglob("*") if file.is_file() and not file.is_relative_to(local)]
+    sizes = {paths.relative(file): file.stat().st_size for file in files}
+    total = sum(sizes.values())
+    if total > LIMIT:
+        largest = sorted(sizes.items(), key=lambda item: -item[1])[:SHOWN]
+        named = "\n".join(f"  {size / 1e6:6.1f} MB  {name}" for name, size in largest)
+        raise ValueError(
+            f"the published results are {total / 1e6:.1f} MB, more than the {LIMIT / 1e6:.0f} MB they may be; the "
+            f"largest files are\n{named}\nkeep arrays out of them that no table or figure needs (an experiment's "
+            "`kept_here`)"
+        )

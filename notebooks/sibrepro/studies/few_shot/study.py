@@ -1,0 +1,25 @@
+"""Notebook 03: the few-shot tables."""
+
+from __future__ import annotations
+
+from sibrepro.studies.few_shot import plan, tables
+from sibrepro.studies.few_shot.claims import claims
+from sibrepro.study import Study, Table
+
+STUDY = Study(
+    notebook="03_few_shot_tables",
+    parameters=plan.FewShotNotebook,
+    asked=plan.asked,
+    published=plan.declared,
+    tables={
+        "few_shot": Table(
+            title="Table 1",
+            make=tables.table,
+            how="the mean of the accuracies of all test tasks (the array best/<shots>shot), over seeds; the interval "
+            "is 1.96 standard errors over tasks and over seeds",
+            own=lambda table: table[table["method"] == "SIB"],
+        )
+    },
+    claims=claims,
+    cite=tables.cite,
+)

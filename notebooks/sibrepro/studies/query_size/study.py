@@ -1,0 +1,34 @@
+"""Notebook 06: how many queries, in training and in testing."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sibrepro.studies.query_size import figures, plan, tables
+from sibrepro.studies.query_size.claims import claims
+from sibrepro.study import Figure, Study, Table
+
+STUDY = Study(
+    notebook="06_query_size_ablation",
+    parameters=plan.QuerySizeNotebook,
+    asked=plan.asked,
+    published=plan.declared,
+    tables={
+        "query_size": Table(
+            title="Query size",
+            make=tables.table,
+            how="the mean of the accuracies of all tasks of a split (the array <split>/usual for 15 queries per class "
+            "in testing, <split>/own for n), over seeds; the interval is 1.96 standard errors over tasks and seeds",
+            own=lambda table: table,
+        )
+    },
+    figures={
+        "06_accuracy_over_n": Figure(
+            draw=partial(figures.over_n, "cifar-fs"), records=partial(figures.records, "cifar-fs")
+        ),
+        "06_mini_imagenet": Figure(
+            draw=partial(figures.over_n, "mini-imagenet"), records=partial(figures.records, "mini-imagenet")
+        ),
+    },
+    claims=claims,
+)

@@ -1,0 +1,136 @@
+"""The appendix's study of synthetic gradients: inductive SIB against SIB over K and eta; its runs and its table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from sibrepro import tables
+from sibrepro.facts import Experiment, Record, facts, flat, single_facts
+from sibrepro.meta_training.along_the_steps import INSIDE
+from sibrepro.meta_training.runs import SEEDS, protocol, sib_score
+from sibrepro.meta_training.settings import FewShot, Where
+from sibrepro.meta_training.training import FEW_SHOT
+from sibrepro.params import Count, NonNegative, Positive, Several, grid, one_or_several, parameters
+
+Variant = Literal["SIB", "inductive SIB"]
+Key = tuple[Variant, int, int, float]  # variant, trained shots, K, eta
+TESTED = (1, 5)  # shots
+RATE = 1e-3  # of the outer loop, and eta where nothing else is said
+STEPS, ETAS = (1, 3, 5), (1e-1, 1e-2, 1e-3, 1e-4)  # of the paper's table
+STAGES = (100, 300, 1000, 3000, 10_000, 40_000)  # lengths of one training at which xi is looked at
+
+
+@parameters
+class SyntheticGradientsNotebook:
+    """Notebook 04."""
+
+    dataset: str = Field("cifar-fs", description="name of the image set")
+    backbone: str = Field("conv4-64", description="feature network")
+    features: Where = Field("shipped", description="computed from images, or the project's own")
+    variants: Several[Variant] = Field(["SIB", "inductive SIB"], description="which kinds to train")
+    trained_shots: Several[Count] = Field([1], description="labelled images per class in training")
+    K: Several[NonNegative] = Field([0, 1, 3], description="steps")
+    eta: Several[Positive] = Field([1e-2, 1e-3], description="step sizes of the inner update")
+    steps: Count = Field(1000, description="meta-training steps")
+    stages: Annotated[list[Count], one_or_several] = Field(
+        [100, 300], description="further numbers of steps, to watch xi learn"
+    )
+    tied: bool = Field(False, description="train with the outer learning rate tied to eta too, as the release does")
+    val_episodes: Count = Field(200, description="tasks of validation classes")
+    test_episodes: Count = Field(1000, description="tasks of test classes")
+    seed: NonNegative = Field(0, description="of xi and of the training tasks")
+
+    @property
+    def base(self) -> FewShot:
+        names = ("dataset", "backbone", "features", "steps", "val_episodes", "test_episodes", "seed")
+        return FewShot(shots=1, K=3, **{name: getattr(self, name) for name in names})
+
+    def experiments(self) -> list[FewShot]:
+        """The grid; with K = 0 there is no step and no eta, and inductive SIB is trained on the first shots alone."""
+        found = []
+        for kind in self.variants:
+            shots = self.trained_shots if kind == "SIB" else self.trained_shots[:1]
+            found += grid(self.base, transductive=[kind == "SIB"], shots=shots, K=self.K, eta=self.eta)
+        return list(dict.fromkeys(p if p.K else dataclasses.replace(p, eta=RATE) for p in found))
+
+    def tied_experiments(self) -> list[FewShot]:
+        """1-shot, K = 3, with one number for the inner and the outer rate."""
+        etas = [eta for eta in self.eta if eta != RATE and self.tied]
+        return [dataclasses.replace(self.base, eta=eta, lr=eta) for eta in etas]
+
+    def stage_experiments(self) -> list[FewShot]:
+        """The beginnings of one training: the same tasks in the same order, stopped earlier."""
+        return grid(self.base, steps=(*self.stages, self.steps))
+
+
+def variant(record: Record) -> Variant:
+    return "SIB" if record.params["transductive"] else "inductive SIB"
+
+
+def key(record: Record) -> Key:
+    p = record.params
+    return variant(record), p["shots"], p["K"], p["eta"]
+
+
+def plan(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
+    """The paper's grid at its protocol; three seeds of SIB at eta = 1e-3, else one."""
+    found: dict[Key, list[FewShot]] = {}
+    for kind, shots in (("inductive SIB", 1), ("SIB", 1), ("SIB", 5)):
+        base = protocol(dataset, backbone, shots=shots, transductive=kind == "SIB")
+        for p in (*grid(base, K=[0], eta=[RATE]), *grid(base, K=STEPS, eta=ETAS)):
+            seeds = SEEDS if kind == "SIB" and p.eta == RATE else SEEDS[:1]
+            found[kind, shots, p.K, p.eta] = grid(p, seed=seeds)
+    return found
+
+
+def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key, list[Record]]:
+    return facts(FEW_SHOT, plan(dataset, backbone))
+
+
+def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, list[Record]]:
+    """1-shot runs with K = 3 by eta, with the outer rate tied to it, as the release does."""
+    return facts(FEW_SHOT, {eta: [protocol(dataset, backbone, K=3, eta=eta, lr=eta)] for eta in sorted(ETAS)})
+
+
+def looked_into(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
+    """What the steps do inside tasks, by K, at eta = 1e-3 on one shot."""
+    return single_facts(INSIDE, {K: protocol(dataset, backbone, K=K) for K in STEPS})
+
+
+def stages(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> list[Record]:
+    """The same of one training with K = 3, stopped at several lengths."""
+    return INSIDE.facts(grid(protocol(dataset, backbone, K=3), steps=STAGES))
+
+
+def declared() -> dict[Experiment, list[FewShot]]:
+    """Every run of this study that is published."""
+    origin = "cifar-fs", "conv4-64"
+    stopped = grid(protocol(*origin, K=3), steps=STAGES)
+    tied_rates = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
+    trained = [*flat(plan(*origin)), *tied_rates, *stopped]
+    return {FEW_SHOT: trained, INSIDE: [*stopped, *grid(protocol(*origin), K=STEPS)]}
+
+
+def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
+    """For `tables.synthetic_gradients`: one row for each setting and number of shots in testing, seeds together."""
+    rows = []
+    for (kind, shots, K, eta), records in found.items():
+        setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
+        rows += [tables.row(records, sib_score(records, shots=n), tested_shots=n, **setting) for n in TESTED]
+    return pd.DataFrame(rows)
+
+
+def table() -> pd.DataFrame:
+    """The appendix's table over K and eta: every number of the paper's, and every number of ours."""
+    return tables.synthetic_gradients(table_rows(published()))
+
+
+def asked(p: SyntheticGradientsNotebook) -> dict[Experiment, list[FewShot]]:
+    """Return the runs that the notebook's parameters ask for."""
+    stopped = p.stage_experiments()
+    return {FEW_SHOT: [*p.experiments(), *stopped, *p.tied_experiments()], INSIDE: stopped}

@@ -1,0 +1,24 @@
+"""Notebook 04: what synthetic gradients bring, over K and eta."""
+
+from __future__ import annotations
+
+from sibrepro.studies.synthetic_gradients import plan
+from sibrepro.studies.synthetic_gradients.claims import claims
+from sibrepro.study import Study, Table
+
+STUDY = Study(
+    notebook="04_synthetic_gradients",
+    parameters=plan.SyntheticGradientsNotebook,
+    asked=plan.asked,
+    published=plan.declared,
+    tables={
+        "synthetic_gradients": Table(
+            title="K and η",
+            make=plan.table,
+            how="the mean of the accuracies of all test tasks (the array best/<tested shots>shot), over seeds; the "
+            "interval is 1.96 standard errors over tasks and over seeds",
+            own=lambda table: table,
+        )
+    },
+    claims=claims,
+)

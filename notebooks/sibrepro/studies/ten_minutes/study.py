@@ -1,0 +1,8 @@
+"""Notebook 00: one task, and what the steps do to it."""
+
+from __future__ import annotations
+
+from sibrepro.studies.ten_minutes.one_task import TenMinutes
+from sibrepro.study import Study
+
+STUDY = Study(notebook="00_sib_in_ten_minutes", parameters=TenMinutes)

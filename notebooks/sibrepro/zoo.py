@@ -1,0 +1,125 @@
+"""The files of `sibcore.zoo`, for maintainers: weights of published runs, and a card of each with that run's numbers.
+
+sib zoo      writes sibcore/zoo/*.safetensors and sibcore/zoo/cards.json anew
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from sibcore import zoo
+from sibcore.files import sha256, write_atomically, write_tensors
+from sibcore.zoo import Card
+from sibrepro import paths
+from sibrepro.facts import Record, provenance, published
+from sibrepro.studies.any_way.any_way import ANY_WAY, SET_AWARE
+
+CIFAR, MINI = "CIFAR-FS, 64 training classes", "mini-ImageNet, 64 training classes"
+# what was learned from pictures stands under their terms: docs/cards.md
+TERMS = {CIFAR: "as CIFAR-100 (none stated)", MINI: "as ImageNet (non-commercial)"}
+
+# name of a SIB: the published run that trained it, and what its card says besides
+SIBS: dict[str, tuple[str, dict[str, str]]] = {
+    zoo.ANY_WAY: (ANY_WAY.id(SET_AWARE), {"what": "SIB, set-aware xi", "ways": "any", "shots": "any"}),
+    "equivariant-conv4-64": ("few_shot-a81b84a4ff8f", {"what": "SIB, equivariant xi", "ways": "5", "shots": "1"}),
+    "5way-1shot-conv4-64": ("few_shot-b16a82e0018f", {"what": "SIB", "ways": "5", "shots": "1"}),
+    "5way-5shot-conv4-64": ("few_shot-b4a737a1faa8", {"what": "SIB", "ways": "5", "shots": "5"}),
+}
+# name of a network: the published run that pretrained it, and its image set
+NETWORKS: dict[str, tuple[str, str]] = {
+    "conv4-64": ("pretrain-40e8d8a042c7", CIFAR),
+    "conv4-128": ("pretrain-e10aa1fb3653", CIFAR),
+    "wrn-16-2": ("pretrain-33055be948f5", CIFAR),
+    "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", MINI),
+    "conv4-128-mini-imagenet": ("pretrain-98acb6990a73", MINI),
+}
+# with weights of others, which come in a package or are downloaded by one
+IMAGENET = {
+    "efficientnet-lite0": ("EfficientNet-Lite0", "Apache-2.0"),
+    "resnet18": ("ResNet-18 (torchvision)", "BSD-3-Clause"),
+}
+
+
+def main(options: argparse.Namespace) -> int:
+    """`sib zoo`: write the models and say which files they are."""
+    print(*map(paths.relative, write()), sep="\n")
+    return 0
+
+
+def cards() -> list[Card]:
+    """What the table is to say, from the published facts and the files that are there."""
+    return [*map(_sib, SIBS), *map(_network, NETWORKS), *map(_imagenet, IMAGENET)]
+
+
+def write() -> list[Path]:
+    """Weights first: a card has their hash."""
+    written = []
+    for name, (run, _) in SIBS.items():
+        tensors, about = _record(run).files.checkpoint("best")
+        kept = {"model": about["model"], "tasks": about["tasks"], "fact": run}
+        path = zoo.HERE / f"{name}.safetensors"
+        write_tensors(path, {key: tensor for key, tensor in tensors.items() if key.startswith("model.")}, kept)
+        written.append(path)
+    entries = [{key: value for key, value in vars(card).items() if value not in ("", None, 0)} for card in cards()]
+    written.append(zoo.HERE / "cards.json")
+    write_atomically(written[-1], (json.dumps(entries, indent=1, ensure_ascii=False) + "\n").encode())
+    zoo.cards.cache_clear()
+    return written
+
+
+def _sib(name: str) -> Card:
+    run, told = SIBS[name]
+    record = _record(run)
+    if name == zoo.ANY_WAY:
+        metric = "photo/7way/1shot"
+        tested_on = f"(PACS photos, 7 ways, 1 shot; K = 0: {record.metrics[f'{metric}/before']:.1f} %)"
+    else:
+        metric = f"best/{told['shots']}shot"
+        tested_on = f"(CIFAR-FS test classes, {told['ways']} ways, {told['shots']} shot)"
+    return Card(
+        name=name,
+        trained_on=CIFAR,
+        licence=TERMS[CIFAR],
+        network=record.params["backbone"],
+        accuracy=record.metrics[metric],
+        interval=record.metrics[f"{metric}_ci95"],
+        tested_on=tested_on,
+        fact=f"{run} {metric}",
+        **told,
+        **_file(zoo.HERE / f"{name}.safetensors"),
+    )
+
+
+def _network(name: str) -> Card:
+    run, data = NETWORKS[name]
+    record, file = _record(run), published.checkpoints_file(run)
+    commit = provenance._git("log", "-1", "--format=%H", "--", str(file)) or ""
+    return Card(
+        name=name,
+        what=f"network, {record.params['backbone']}",
+        trained_on=data,
+        licence=TERMS[data],
+        network=name,
+        accuracy=record.metrics["validation"],
+        tested_on="(nearest class mean, validation classes, 5 ways, 1 shot)",
+        fact=f"{run} validation",
+        commit=commit,
+        **_file(file),
+    )
+
+
+def _imagenet(name: str) -> Card:
+    what, licence = IMAGENET[name]
+    return Card(name=name, what=f"network, {what}", trained_on="ImageNet", licence=licence, network=name)
+
+
+def _record(run: str) -> Record:
+    return published.find(run.rpartition("-")[0])[run]
+
+
+def _file(file: Path) -> dict[str, Any]:
+    where = file.resolve().relative_to(paths.PACKAGE.parents[1]).as_posix()
+    return {"file": where, "sha256": sha256(file), "bytes": file.stat().st_size}

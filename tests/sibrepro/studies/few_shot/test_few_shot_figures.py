@@ -1,0 +1,146 @@
+"""Each figure of notebook 03 is drawn from records, with its axes labelled and the right numbers in it."""
+
+from __future__ import annotations
+
+import few_shot_records
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from cells import drawn
+from few_shot_records import sib
+from matplotlib import pyplot as plt
+from tiny_images import few_shot_set
+
+from sibcore import datasets
+from sibrepro.statistics import Score
+from sibrepro.studies.few_shot import figures, plan
+from sibrepro.studies.few_shot import tables as few_shot_tables
+from sibrepro.studies.few_shot.plan import FewShotNotebook, Study
+
+mpl.use("agg")
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def by_setting():
+    return {(shots, K): [sib(60 + K, shots=shots, K=K, seed=s) for s in (0, 1)] for shots in (1, 5) for K in (0, 3)}
+
+
+@pytest.fixture(scope="module")
+def inside():
+    return few_shot_records.inside(K=3)
+
+
+def labelled(figure) -> bool:
+    return all(axis.get_xlabel() or axis.get_ylabel() or axis.get_title() for axis in figure.axes)
+
+
+def test_a_task_shows_support_and_queries_of_each_class(monkeypatch):
+    monkeypatch.setattr(datasets, "load", lambda name: few_shot_set(images=16))
+    figure = figures.one_episode()
+    assert len(figure.axes) == 5 * 7
+    assert all(axis.images for axis in figure.axes)
+
+
+def test_training_curves_have_a_line_for_each_K(by_setting, monkeypatch):
+    monkeypatch.setattr(plan, "published", lambda *_: Study(by_setting, {}, {}, {}, {}))
+    figure = drawn("03_training_curves", p=FewShotNotebook())
+    assert [[line.get_label() for line in axis.lines] for axis in figure.axes] == [["K = 0", "K = 3"]] * 4
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[1000, 1.0], [2000, 0.9]]
+    assert figure.axes[2].lines[0].get_xydata().tolist() == [[1000, 50], [2000, 60]]
+    assert labelled(figure)
+
+
+def test_gains_by_network_are_ours_and_the_papers(by_setting, monkeypatch):
+    monkeypatch.setattr(plan, "published", lambda *_: Study(by_setting, {}, {}, {}, {}))
+    rows = [
+        ("ours", "cifar-fs", "conv4-64", 1, 60.0, 9.0, 0.2),
+        ("paper", "mini-imagenet", "wrn-28-10", 5, 77.5, 1.4, None),
+    ]
+    columns = ["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"]
+    frame = pd.DataFrame(rows, columns=columns).astype({"ci95": float})
+    monkeypatch.setattr(few_shot_tables, "network_gains", lambda: frame)
+    figure = drawn("03_gain_by_network")
+    assert figure.axes[0].get_legend_handles_labels()[1] == ["ours: CIFAR-FS, 1-shot", "paper: mini-ImageNet, 5-shot"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["conv4-64", "wrn-28-10"]
+    assert labelled(figure)
+
+
+def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
+    here = {key: records[:1] for key, records in by_setting.items()}
+    study = Study(by_setting, {}, {}, {}, {})
+    figure = drawn("03_accuracy_against_K", results=study, p=FewShotNotebook(), trained=here, mine=[])
+    ours = next(line for line in figure.axes[0].lines if line.get_label() == "ours")
+    assert list(ours.get_xdata()) == [0, 3]
+    means = [np.mean([r.metrics["best/1shot"] for r in by_setting[1, K]]) for K in (0, 3)]
+    assert ours.get_ydata() == pytest.approx(means)
+    heights = [y for container in figure.axes[0].containers for y in container.lines[0].get_ydata()]
+    assert {68.7, 59.2} <= set(heights)
+    assert {here[1, K][0].metrics["best/1shot"] for K in (0, 3)} <= set(heights)
+
+
+def test_gain_by_episode(by_setting):
+    figure = drawn("03_gain_by_episode", results=Study(by_setting, {}, {}, {}, {}))
+    first, second = (by_setting[1, K][0].arrays["best/1shot"].astype(int) for K in (0, 3))
+    assert figure.axes[0].get_title() == f"1-shot: {100 * (second < first).mean():.0f} % of the tasks lose"
+    seeds = [by_setting[5, 3][s].metrics["best/5shot"] - by_setting[5, 0][s].metrics["best/5shot"] for s in (0, 1)]
+    assert figure.axes[1].lines[1].get_xdata()[0] == pytest.approx(np.mean(seeds))
+
+
+def test_reliability_before_and_after_the_steps(inside, by_setting, monkeypatch):
+    monkeypatch.setattr("sibrepro.few_shot.looks.inside", lambda trained: inside)
+    results = Study(by_setting, {}, {}, {}, {})
+    figure = drawn("03_reliability", results=results, p=FewShotNotebook(), steps_shown=3)
+    for k, axis in zip((0, 3), figure.axes, strict=False):
+        error = 100 * inside.metrics[f"calibration_error/{k}"]
+        assert axis.get_title().endswith(f": calibration error {error:.1f} points")
+        there = inside.arrays["weight"][k] > 0
+        assert axis.lines[1].get_ydata() == pytest.approx(inside.arrays["correct"][k][there])
+
+
+def test_a_task_in_the_plane_has_an_arrow_for_each_class(inside):
+    figure = figures.task_in_the_plane(inside)
+    (axis,) = figure.axes
+    assert len(axis.lines) == 5
+    assert axis.lines[2].get_xydata() == pytest.approx(inside.arrays["view/theta"][:, 2])
+    assert labelled(figure)
+
+
+def test_methods_are_ordered_by_accuracy_and_marked_by_kind():
+    scores = pd.DataFrame(
+        [("SIB, K = 3", "SIB", 1, 71.0, 0.4), ("Ridge", "inductive", 1, 60.0, 0.4), ("PT", "transductive", 1, 74, 1)],
+        columns=["method", "kind", "shots", "mean", "ci95"],
+    )
+    (axis,) = figures.methods(scores).axes
+    names = [label.get_text() for label in axis.get_yticklabels()]
+    assert names == ["Ridge", "SIB, K = 3", "PT"], "worst at the bottom"
+    points = [container.lines[0] for container in axis.containers]
+    assert [point.get_xdata()[0] for point in points] == [60, 71, 74]
+    assert len({point.get_marker() for point in points}) == 3
+    assert [text.get_text() for text in axis.get_legend().texts] == ["SIB", "transductive", "inductive"]
+
+
+def test_balance_has_two_points_for_each_method(monkeypatch):
+    columns = ["method", "sib", "balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95"]
+    scores = pd.DataFrame([("SIB", True, 70, 1, 60, 1), ("Ridge", False, 60, 1, 58, 1)], columns=columns)
+    monkeypatch.setattr("sibrepro.few_shot.tables.balance_scores", lambda results: scores)
+    figure = drawn("03_unbalanced_queries", results=Study({}, {}, {}, {}, {}))
+    (axis,) = figure.axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["Ridge", "SIB"]
+    assert [container.lines[0].get_xdata()[0] for container in axis.containers] == [60, 58, 70, 60]
+    colours = [line.get_color() for line in axis.lines if len(line.get_xdata()) == 2]
+    assert colours[0] != colours[1], "SIB stands out"
+    assert labelled(figure)
+
+
+def test_bars_stand_one_above_the_other_with_a_line_at_the_reference():
+    (axis,) = figures.bars({"a": Score(60, 1), "b": Score(61, 1)}, "accuracy", reference="a").axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["b", "a"]
+    assert [container.lines[0].get_xdata()[0] for container in axis.containers] == [61, 60]
+    assert list(axis.lines[-1].get_xdata()) == [60, 60]
