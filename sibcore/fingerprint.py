@@ -94,9 +94,9 @@ def check_code(folder: Path, before: Any, now: Hashes) -> None:
     if before == now or is_kept(folder.name):
         return
     known = before if isinstance(before, dict) else {}
-    which = listed(changed(known, now)) if known else "its checkpoint does not say which code made it"
+    which = f"{listed(changed(known, now))} changed" if known else "its checkpoint does not say which code made it"
     raise ValueError(
-        f"{folder} holds a training that was begun by other code ({which} changed): delete the folder to start again, "
+        f"{folder} holds a training that was begun by other code ({which}): delete the folder to start again, "
         f"or set {KEEP}={folder.name} to go on all the same"
     )
 

@@ -129,7 +129,7 @@ def _later(name: str, checkout: bool = False) -> Callable[[argparse.Namespace], 
 
 def _few_shot(options: argparse.Namespace) -> int:
     from sibcore import datasets
-    from sibrepro.meta_training import banks as few_shot
+    from sibrepro.meta_training import training as few_shot
 
     data = datasets.load(options.data, options.source) if options.features == "images" else None
     names = ("backbone", "features", "steps", "views", "averaged")

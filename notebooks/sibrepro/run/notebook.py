@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
@@ -21,9 +22,11 @@ from nbclient.exceptions import CellTimeoutError
 from traitlets import Dict
 from traitlets.config import Config
 
+from sibcore import fingerprint
 from sibcore.files import write_atomically
 from sibrepro import params
 from sibrepro.facts import local, manifest
+from sibrepro.study import studies
 
 # Outputs and execution counts stay: they are what readers see and what nbval compares with. As in the commit hook.
 SCRUB = ["--keep-output", "--keep-count", "--extra-keys"]
@@ -56,10 +59,32 @@ class Notebook:
             raise ValueError(f"{path.name} has no parameters: tag the cell that sets them with `parameters`")
         return cls(path.stem, content, source, defaults)
 
+    @property
+    def code(self) -> str:
+        """The fingerprint of the code that it can reach."""
+        return fingerprint.digest(code_of(self.name, self.content.cells))
+
     def conform(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given` with floats where the notebook wants them, or a ValueError that lists the notebook's parameters."""
         checked = params.check(params.class_for(self.source, self.defaults), self.defaults | given)
         return {n: float(v) if type(getattr(checked, n)) is float else v for n, v in given.items()}
+
+
+def code_of(name: str, cells: Iterable[nbformat.NotebookNode]) -> fingerprint.Hashes:
+    """Return the hash of every module that a notebook's cells, and its study's declaration, can reach."""
+    sources = [_without_magics(cell.source) for cell in cells if cell.cell_type == "code"]
+    sources += [f"import sibrepro.studies.{folder}.study" for folder, s in studies().items() if s.notebook == name]
+    return fingerprint.reachable_from_source("\n".join(sources), ("sibcore", "sibrepro"))
+
+
+def _without_magics(cell: str) -> str:
+    """Return a cell without IPython's own lines; nothing of one that is no Python all the same."""
+    text = "\n".join(line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!")))
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return ""
+    return text
 
 
 @dataclasses.dataclass(frozen=True)

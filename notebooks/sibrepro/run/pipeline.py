@@ -9,7 +9,6 @@ published are computed again all the same, and compared: the summary says how ma
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import functools
 import hashlib
@@ -29,8 +28,7 @@ from sibcore import fingerprint
 from sibcore.files import parse_json, write_atomically
 from sibrepro import params, paths, site
 from sibrepro.facts import compare
-from sibrepro.run.notebook import execute
-from sibrepro.study import studies
+from sibrepro.run.notebook import code_of, execute
 
 CODE_CHANGED = "code changed"
 
@@ -57,10 +55,8 @@ class Job:
 
     @property
     def code(self) -> fingerprint.Hashes:
-        """The hash of every module that the notebook's cells, and its study's declaration, can reach."""
-        cells = [cell.source for cell in self._cells() if cell.cell_type == "code"]
-        own = [f"import sibrepro.studies.{name}.study" for name, s in studies().items() if s.notebook == self.name]
-        return fingerprint.reachable_from_source("\n".join([*map(_python, cells), *own]), ("sibcore", "sibrepro"))
+        """The hash of every module that the notebook can reach."""
+        return code_of(self.name, self._cells())
 
     def content(self) -> str:
         """Return a hash of the notebook's cells, its parameters and the published facts."""
@@ -90,16 +86,6 @@ class Job:
 
     def _cells(self) -> list[nbformat.NotebookNode]:
         return nbformat.read(self.notebook, as_version=4).cells
-
-
-def _python(cell: str) -> str:
-    """Return a cell without IPython's own lines; nothing of one that is no Python all the same."""
-    text = "\n".join(line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!")))
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        return ""
-    return text
 
 
 @functools.cache
@@ -198,38 +184,41 @@ def summary(outcomes: list[Outcome]) -> str:
     verdicts = compared(outcomes)
     lines += ["", *(str(verdict) for verdict in verdicts if not verdict.agrees)]
     if verdicts:
-        lines += [f"published runs: {compare.said(verdicts)}", *_why_computed(outcomes)]
+        lines += [f"published runs: {compare.said(verdicts)}", *_how_computed(outcomes)]
     return "\n".join([*lines, f"all of it is under {paths.local()}"])
 
 
-def _told(outcomes: list[Outcome]) -> dict[str, tuple[Outcome, dict[str, Any]]]:
-    """Return what was told of each run, and the notebook that told it last."""
-    lines = ((outcome, line) for outcome in outcomes for line in outcome.products if line["kind"] == "run")
-    return {line["what"]: (outcome, line) for outcome, line in lines}
+def _told(outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
+    """Return what was told of each run, and whether this command computed it ("now").
+
+    Several notebooks may ask for a run: the first computes it, the others load it.
+    """
+    told: dict[str, dict[str, Any]] = {}
+    for outcome in outcomes:
+        for line in outcome.products:
+            if line["kind"] == "run":
+                now = line["how"] == "computed" and outcome.status != "unchanged"
+                first = told.setdefault(line["what"], line | {"now": now})
+                if now:
+                    first |= line | {"now": True}
+    return told
 
 
 def compared(outcomes: list[Outcome]) -> list[compare.Comparison]:
     """Return how the published runs fared that this code computed here again; what was kept is not among them."""
-    told = [line for _, line in _told(outcomes).values() if line["how"] != "kept"]
-    return [compare.Comparison(**line["compared"]) for line in told if line.get("compared")]
+    return [compare.Comparison(**line["compared"]) for line in _told(outcomes).values() if line.get("compared")]
 
 
-def _why_computed(outcomes: list[Outcome]) -> list[str]:
-    """Return lines on what this command did not compute itself, and on what other code had computed before."""
+def _how_computed(outcomes: list[Outcome]) -> list[str]:
+    """Return lines on what was computed because code changed, on what was not computed now, and on what was kept."""
     told = _told(outcomes)
-    earlier = [line for outcome, line in told.values() if line.get("compared") and line["how"] != "kept"]
-    earlier = [line for line in earlier if line["how"] == "loaded" or told[line["what"]][0].status == "unchanged"]
-    lines = [f"  of these, an earlier command computed {len(earlier)}; the code is the same"] if earlier else []
-    reasons = Counter(
-        line["why"] for outcome, line in told.values() if outcome.status != "unchanged" and line.get("why")
-    )
-    for reason, count in reasons.items():
-        if reason.startswith(CODE_CHANGED):
-            lines.append(f"  computed again: {count} ({reason})")
-    for _, line in told.values():
-        if line["how"] == "kept":
-            lines.append(f"  kept, not recomputed: {line['what']} ({line['why']})")
-    return lines
+    reasons = Counter(line["why"] for line in told.values() if line["now"])
+    lines = [f"  computed again: {count} ({why})" for why, count in reasons.items() if why.startswith(CODE_CHANGED)]
+    earlier = sum(not line["now"] for line in told.values() if line.get("compared"))
+    if earlier:
+        lines.append(f"  computed by an earlier command, with the same code: {earlier}")
+    kept = {name: line for name, line in told.items() if line["how"] == "kept"}
+    return [*lines, *(f"  kept, not recomputed: {name} ({line['why']})" for name, line in kept.items())]
 
 
 def _run(job: Job, force: bool) -> Outcome:

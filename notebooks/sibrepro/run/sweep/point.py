@@ -28,6 +28,7 @@ class Point:
     notebook: Notebook
     given: dict[str, Any]  # what papermill injects
     varied: tuple[str, ...] = ()  # those of `given` that the name shows
+    code: str | None = None  # the fingerprint of the code that the notebook can reach
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -59,6 +60,7 @@ class Result:
     metrics: dict[str, Any] = dataclasses.field(default_factory=dict)
     runs: list[str] = dataclasses.field(default_factory=list)
     source: str | None = None  # the key of the notebook's source
+    code: str | None = None  # the fingerprint of the code; None if a plain papermill call executed it
 
     @classmethod
     def of(cls, about: tuple[str, str, dict], done: Execution, output: Path, **more: Any) -> Result:
@@ -97,7 +99,8 @@ def attempt(point: Point, output: Path, slots: int, threads: int | None = None, 
     running.mkdir(parents=True, exist_ok=True)
     threads = threads or max(CPU_COUNT // slots, 1)
     with FileLock(running / f"{point.name}.lock"):
-        if result := read(point.file(".ipynb", output)):
+        result = read(point.file(".ipynb", output))
+        if result and result.code in (None, point.code):
             return result
         figures, executed = point.folder(output) / "figures" / point.name, running / f"{point.name}.ipynb"
         environment = {**dict.fromkeys(THREADS, str(threads)), "SIB_OUTPUT": str(output), "SIB_FIGURES": str(figures)}
@@ -105,7 +108,7 @@ def attempt(point: Point, output: Path, slots: int, threads: int | None = None, 
             options = {"limit": limit, "stdout_file": log, "stderr_file": log}
             done = execute(point.notebook.content, executed, point.given, environment, **options)
         about = point.name, point.notebook.name, point.parameters
-        result = Result.of(about, done, output, source=key(point.notebook.source))
+        result = Result.of(about, done, output, source=key(point.notebook.source), code=point.code)
         result.write(point.file(".ipynb", output), json.loads(executed.read_text(encoding="utf-8")))
         executed.unlink()
         return result

@@ -27,8 +27,13 @@ def main(options: argparse.Namespace) -> int:
     place = next(iter(points.values())).folder()
     there = {k: result for k, result in read_all(place).items() if k in points}
     again = {"failed", "done"} if options.redo else {"failed"} if options.retry_failed else set()
-    kept = {k: result for k, result in there.items() if result.status not in again}
+    other = {k for k, result in there.items() if result.code not in (None, points[k].code)}
+    kept = {k: result for k, result in there.items() if result.status not in again and k not in other}
     todo = {k: point for k, point in points.items() if k not in kept}
+    if other:
+        print(f"{len(other)} points were made by other code than now, and run again")
+    if unknown := [result for result in kept.values() if result.code is None]:
+        print(f"{len(unknown)} points were executed by plain papermill: which code made them is not known")
     if stale := [k for k, result in kept.items() if result.source not in (None, key(points[k].notebook.source))]:
         print(f"{len(stale)} points were made by other cells than now; --redo runs them again")
     if failed := [result for result in kept.values() if result.error]:
@@ -58,8 +63,9 @@ def planned(options: argparse.Namespace) -> dict[str, Point]:
         raise ValueError(f"--name {sweep}: expected letters, digits, `-`, `_` and `.`, for it names a folder")
     profile = params.of_profile(options.profile, notebook.name) if options.profile else {}
     fixed = {name: params.parse(value, f"-p {name} {value}") for name, value in options.parameter}
+    code = notebook.code
     points = [
-        Point(sweep, notebook, notebook.conform(profile | grid.union([fixed, varied])), tuple(varied))
+        Point(sweep, notebook, notebook.conform(profile | grid.union([fixed, varied])), tuple(varied), code)
         for varied in grid.points(options.grid, options.file, options.zip)
     ]
     place = points[0].folder()
