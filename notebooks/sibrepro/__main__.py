@@ -50,6 +50,10 @@ def parser() -> argparse.ArgumentParser:
     )
     verify.set_defaults(call=_later("run.verify:main"))
 
+    explain = commands.add_parser("explain", help="say where a number, a table or a run comes from")
+    explain.add_argument("what", metavar="NUMBER|TABLE|ID", help="such as 73.6, few_shot, or a run's id")
+    explain.set_defaults(call=_later("run.explain:main"))
+
     publish = commands.add_parser("publish", help="for maintainers: write facts, notebooks, figures, tables and README")
     publish.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook, and facts")
     publish.add_argument("--only-facts", action="store_true", help="publish planned runs of this machine, draw nothing")

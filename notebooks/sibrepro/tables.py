@@ -216,5 +216,7 @@ def _cell(number: Any) -> str:
     return f"{MISSING} / {ours} ({number.verdict})"
 
 
-def interval(value: float, ci95: float) -> str:
-    return f"{value:.1f}" + ("" if pd.isna(ci95) else f" ± {ci95:.1f}")
+def interval(value: float, ci95: float | None, decimals: int = 1) -> str:
+    """Return a number with its interval for reading, such as "73.6 ± 0.2"; without one where there is none."""
+    half = "" if ci95 is None or pd.isna(ci95) else f" ± {ci95:.{decimals}f}"
+    return f"{value:.{decimals}f}{half}"

@@ -13,7 +13,7 @@ import numpy as np
 
 from sibcore import fingerprint
 from sibrepro.facts import compare, local, manifest, published
-from sibrepro.facts.record import Record, experiment_of, run_id
+from sibrepro.facts.record import Record, run_id
 
 EXPERIMENTS: dict[str, Experiment] = {}  # all that were declared so far, by name
 STALE = "†"
@@ -191,15 +191,16 @@ class Experiment:
         return known is not None and not self.is_stale(known) and not local.recompute()
 
 
-def named(records: Iterable[Record]) -> str:
+def named(records: Sequence[Record]) -> str:
     """Return their ids, as tables have them; a dagger marks one of an older version of its experiment."""
-    return " ".join(record.id + (STALE if is_stale(record) else "") for record in records)
+    versions = {name: experiment.version for name, experiment in EXPERIMENTS.items()}
+    stale = [record.version < versions.get(record.id.rpartition("-")[0], 0) for record in records]
+    return " ".join(record.id + STALE * old for record, old in zip(records, stale, strict=True))
 
 
 def is_stale(record: Record) -> bool:
     """Tell whether a published run is of an older version of its experiment."""
-    experiment = EXPERIMENTS.get(experiment_of(record.id))
-    return experiment is not None and experiment.is_stale(record)
+    return named([record]).endswith(STALE)
 
 
 def recomputed() -> list[compare.Comparison]:
@@ -215,7 +216,7 @@ def facts(experiment: Experiment, plan: Mapping[Any, Sequence[Any]]) -> dict[Any
 
 def single_facts(experiment: Experiment, plan: Mapping[Any, Any]) -> dict[Any, Record]:
     """Do the same for a plan with one run for each key."""
-    return {key: record for key, p in plan.items() if (record := experiment.published(p))}
+    return {key: records[0] for key, p in plan.items() if (records := experiment.facts([p]))}
 
 
 def flat(plan: Mapping[Any, Sequence[Any]]) -> list[Any]:

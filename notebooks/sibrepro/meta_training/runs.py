@@ -5,37 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from sibrepro import statistics
 from sibrepro.facts import Record
-from sibrepro.meta_training import shipped
 from sibrepro.meta_training.settings import TEST_EPISODES, FewShot
-from sibrepro.statistics import Score, over_seeds, right
+from sibrepro.statistics import Score, over_seeds
 
 SEEDS = (0, 1, 2)
+SHIPPED = {("cifar-fs", "conv4-64")}  # whose features come with the project
 AVERAGED = {("mini-imagenet", "conv4-64"), ("mini-imagenet", "conv4-128")}  # chosen on validation classes, K = 0
 
 
 def protocol(
     dataset: str, backbone: str, *, features: str = "shipped", test_episodes: int = 0, **changes: Any
 ) -> FewShot:
-    """The paper's protocol but for these changes: 40,000 steps, and as many test tasks as its data set has.
+    """Return the settings of the paper's protocol but for these changes.
 
-    Of features that do not come with the project, those of images are meant.
+    That is 40,000 steps, and as many test tasks as the paper has of the data set. Where features do not come with the
+    project, those of images are meant.
     """
     origin = {"dataset": dataset, "backbone": backbone, "averaged": (dataset, backbone) in AVERAGED}
-    origin["features"] = features if shipped.file(dataset, backbone).is_file() else "images"
+    origin["features"] = features if (dataset, backbone) in SHIPPED else "images"
     episodes = test_episodes or TEST_EPISODES.get(dataset, 5000)
     return FewShot(**origin, test_episodes=episodes, **changes)
 
 
 def queries(record: Record) -> int:
+    """Return how many queries a test task of a run has."""
     return record.params["ways"] * record.params["queries"]
 
 
 def sib_score(records: Sequence[Record], shots: int | None = None) -> Score:
-    """The test score of several seeds of one setting, on tasks of `shots`, or of those that they were trained with."""
-    name = f"best/{shots or records[0].params['shots']}shot"
-    return over_seeds(right(records, name), queries(records[0]))
+    """Return the test score of several seeds of one setting, on tasks of `shots`, or of those it was trained with."""
+    p = records[0].params
+    name = f"best/{shots or p['shots']}shot"
+    return over_seeds(np.stack([record.arrays[name] for record in records]), p["ways"] * p["queries"])
 
 
 def gain(before: Sequence[Record], after: Sequence[Record], shots: int | None = None) -> Score:

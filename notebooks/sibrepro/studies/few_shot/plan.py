@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     "4 augmented views": {"features": "images", "views": 4},
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
+TRAINED = ("sib", "inductive", "variants", "rotation")  # the fields of `FewShotRuns` that are meta-trainings
 PLAIN = "features as they are"  # where they are averaged, with K = 0 too
 ROTATION = {"rotation": 1.0}  # f learns to tell turned images apart, too (Gidaris et al., 2019)
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
@@ -101,7 +103,7 @@ class FewShotNotebook:
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class FewShotRuns:
     """The runs of one image set and backbone at the full protocol: settings in a plan, records of what is published.
 
     sib, inductive, rotation (f learned it, too): by (shots, K), at eta = 1e-3, one of each seed
@@ -121,7 +123,8 @@ class Study:
         return flat(self.sib)
 
 
-def plan(dataset: str, backbone: str) -> Study:
+@functools.cache
+def plan(dataset: str, backbone: str) -> FewShotRuns:
     base = protocol(dataset, backbone, K=3)
     sib = {(shots, K): grid(base, shots=[shots], K=[K], seed=SEEDS) for shots in SHOTS for K in STEPS}
     inductive, rotation, changed = {}, {}, {}
@@ -134,22 +137,24 @@ def plan(dataset: str, backbone: str) -> Study:
         changed = {(PLAIN, K): [dataclasses.replace(base, K=K, averaged=False)] for K in (0, base.K)}
     tried = [sib[1, K][0] for K in STEPS] + [p for (name, _), (p,) in changed.items() if name in VARIANTS]
     rivals = {(name, shots): _rival(base, name, shots) for shots in SHOTS for name in BASELINES}
-    return Study(sib, inductive, changed, rivals, {FEW_SHOT.id(p): p for p in tried}, rotation)
+    return FewShotRuns(sib, inductive, changed, rivals, {FEW_SHOT.id(p): p for p in tried}, rotation)
 
 
-def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> Study:
-    """Exactly the runs that are planned, as far as they are published."""
+def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> FewShotRuns:
+    """Return exactly the runs that are planned, as far as they are published."""
     planned = plan(dataset, backbone)
-    sib, inductive, changed, rotation = (facts(FEW_SHOT, part) for part in _trained(planned))
-    single = single_facts(RIVAL, planned.rivals), single_facts(UNBALANCED, planned.unbalanced)
-    return Study(sib, inductive, changed, *single, rotation)
+    return FewShotRuns(
+        **{name: facts(FEW_SHOT, getattr(planned, name)) for name in TRAINED},
+        rivals=single_facts(RIVAL, planned.rivals),
+        unbalanced=single_facts(UNBALANCED, planned.unbalanced),
+    )
 
 
 def declared() -> dict[Experiment, list[Any]]:
     """Every run of this study that is, or is to be, published."""
     plans, first = [plan(*origin) for origin in ORIGINS], protocol(*ORIGINS[0], K=3)
     return {
-        FEW_SHOT: [p for one in plans for part in _trained(one) for p in flat(part)],
+        FEW_SHOT: [p for one in plans for name in TRAINED for p in flat(getattr(one, name))],
         RIVAL: [p for one in plans for p in one.rivals.values()],
         UNBALANCED: [p for one in plans for p in one.unbalanced.values()],
         INSIDE: [first],
@@ -157,10 +162,6 @@ def declared() -> dict[Experiment, list[Any]]:
         JPEG: grid(first, K=(0, 3)),
         PRETRAIN: PRETRAININGS,
     }
-
-
-def _trained(study: Study) -> tuple[Mapping[Any, list[Any]], ...]:
-    return study.sib, study.inductive, study.variants, study.rotation
 
 
 def looked(experiment: Experiment) -> list[Record]:

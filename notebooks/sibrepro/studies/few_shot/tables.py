@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -13,7 +12,7 @@ from sibrepro.facts import Record
 from sibrepro.meta_training.runs import gain, sib_score
 from sibrepro.rivals import BASELINES
 from sibrepro.statistics import Score, metric
-from sibrepro.studies.few_shot.plan import ORIGINS, REASONS, SHOTS, WEAK_START, Study, published
+from sibrepro.studies.few_shot.plan import ORIGINS, REASONS, SHOTS, WEAK_START, FewShotRuns, published
 
 BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")  # of the variants
 STEPS = 3  # of SIB, where it is studied
@@ -38,40 +37,30 @@ def cite(origin: str, *words: str) -> float:
 
 
 def table_rows() -> pd.DataFrame:
-    """Everything published, for `tables.few_shot`: one row for each setting, seeds together."""
-    rows = [row for origin in ORIGINS for row in _rows(published(*origin))]
+    """Return everything published, for `tables.few_shot`: one row for each setting, seeds together."""
+    rows = []
+    for results in (published(*origin) for origin in ORIGINS):
+        for (method, shots, K), records in trained(results).items():
+            p = records[0].params
+            setting = {"transductive": p["transductive"] and K > 0, "K": K, "eta": p["eta"], "shots": shots}
+            rows.append(tables.row(records, sib_score(records), method=method, **setting))
+        for (name, shots), record in results.rivals.items():
+            cls, score = BASELINES[name], metric(record, "balanced")
+            rows.append(tables.row([record], score, method=cls.title, transductive=cls.transductive, shots=shots))
     columns = [*tables.FEW_SHOT, *tables.OURS, "episodes", "seeds", "run"]
     order = ["dataset", "backbone", "method", "K", "eta", "shots"]
     return pd.DataFrame(rows, columns=columns).sort_values(order, kind="stable", ignore_index=True)
 
 
-def _trained(results: Study) -> dict[tuple[str, int, int], Sequence[Record]]:
-    """All SIBs by (method, shots, K)."""
+def trained(results: FewShotRuns) -> dict[tuple[str, int, int], Sequence[Record]]:
+    """Return all SIBs by (method, shots, K)."""
     kinds = {("SIB", *key): records for key, records in results.sib.items()}
     kinds |= {("inductive SIB", *key): records for key, records in results.inductive.items()}
     kinds |= {("SIB, rotation", *key): records for key, records in results.rotation.items()}
     return kinds | {(f"SIB, {name}", 1, K): records for (name, K), records in results.variants.items()}
 
 
-def _rows(results: Study) -> list[dict[str, Any]]:
-    rows = _sib_rows(_trained(results))
-    for (name, shots), record in results.rivals.items():
-        setting = {"method": BASELINES[name].title, "transductive": BASELINES[name].transductive, "shots": shots}
-        rows.append(tables.row([record], metric(record, "balanced"), **setting))
-    return rows
-
-
-def _sib_rows(kinds: Mapping[tuple[str, int, int], Sequence[Record]]) -> list[dict[str, Any]]:
-    """Of trained SIBs by (method, shots, K)."""
-    rows = []
-    for (method, shots, K), records in kinds.items():
-        p = records[0].params
-        setting = {"transductive": p["transductive"] and K > 0, "K": K, "eta": p["eta"], "shots": shots}
-        rows.append(tables.row(records, sib_score(records), method=method, **setting))
-    return rows
-
-
-def method_scores(results: Study) -> pd.DataFrame:
+def method_scores(results: FewShotRuns) -> pd.DataFrame:
     """All methods on equal features: method, kind, shots, mean, ci95."""
     rows = [(f"SIB, K = {K}", "SIB", shots, *sib_score(found)) for (shots, K), found in results.sib.items()]
     for (shots, K), records in results.inductive.items():
@@ -82,7 +71,7 @@ def method_scores(results: Study) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "kind", "shots", "mean", "ci95"])
 
 
-def balance_scores(results: Study) -> pd.DataFrame:
+def balance_scores(results: FewShotRuns) -> pd.DataFrame:
     """Balanced and unbalanced queries, 1-shot: method, sib (or not), balanced, unbalanced and their ..._ci95."""
     found = tried(results)
     kinds = ["SIB, K = 0", f"SIB, K = {STEPS}", *(f"SIB, {name}, K = {STEPS}" for name in BALANCE)]
@@ -93,19 +82,19 @@ def balance_scores(results: Study) -> pd.DataFrame:
     return table.rename_axis("method").reset_index().assign(sib=lambda table: table["method"].isin(kinds))
 
 
-def variant_scores(results: Study, *variants: str) -> dict[str, Score]:
+def variant_scores(results: FewShotRuns, *variants: str) -> dict[str, Score]:
     """1-shot scores of K = 0, of SIB, and of these variants."""
     found = {f"SIB, K = {K}": results.sib.get((1, K)) for K in (0, STEPS)}
     return _scores(found | {f"SIB, {name}": results.variants.get((name, STEPS)) for name in variants})
 
 
-def order_scores(results: Study) -> dict[str, Score]:
+def order_scores(results: FewShotRuns) -> dict[str, Score]:
     """1-shot scores of one order of the classes, of probabilities averaged over orders, and of an equivariant xi."""
     scores, found = variant_scores(results, "equivariant ξ"), tried(results).get(f"SIB, K = {STEPS}")
     return scores | ({"averaged over ten orders": metric(found, "averaged")} if found else {})
 
 
-def reasons(results: Study) -> dict[str, Score]:
+def reasons(results: FewShotRuns) -> dict[str, Score]:
     """1-shot scores of the paper's SIB, of ours, and of ours with one thing changed."""
     printed = paper.few_shot().query(
         "dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1 and method == 'SIB'"
@@ -116,7 +105,7 @@ def reasons(results: Study) -> dict[str, Score]:
     return scores | _scores(found | {f"{name}, K = {K}": results.variants.get((name, K)) for name, K in changed})
 
 
-def gains(results: Study, K: int = STEPS) -> dict[int, Score]:
+def gains(results: FewShotRuns, K: int = STEPS) -> dict[int, Score]:
     """What K steps add to none, by shots, on the same tasks."""
     return {shots: gain(*pair) for shots, pair in _pairs(results.sib, K).items()}
 
@@ -146,9 +135,9 @@ def network_gains() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
 
 
-def tried(results: Study) -> dict[str, Record]:
+def tried(results: FewShotRuns) -> dict[str, Record]:
     """What was tried on unbalanced queries and in other orders, on one shot, by the name of its SIB."""
-    kinds = {f"{method}, K = {K}": runs[0].id for (method, shots, K), runs in _trained(results).items() if shots == 1}
+    kinds = {f"{method}, K = {K}": runs[0].id for (method, shots, K), runs in trained(results).items() if shots == 1}
     return {kind: results.unbalanced[name] for kind, name in kinds.items() if name in results.unbalanced}
 
 
