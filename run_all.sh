@@ -6,7 +6,8 @@ usage() {
     cat <<'TEXT'
 usage: ./run_all.sh [run options]      set up, run every notebook, compute the published runs of the quick profile again
                                        and compare them, build the report results/local/report/index.html
-       ./run_all.sh test [pytest ...]  set up, then ruff, import contracts, pytest and the nbval checks of the notebooks
+       ./run_all.sh test [--all] [pytest ...]
+                                       set up, then ruff, import contracts, pytest and the nbval checks of the notebooks
        ./run_all.sh lab [options]      set up, then open JupyterLab on notebooks/
        ./run_all.sh verify [options]   set up, then compute any published run again and compare (sib verify --help)
        ./run_all.sh publish [options]  for maintainers: write facts, figures, tables, notebooks and README anew
@@ -17,6 +18,13 @@ run options:
   --list                      say what would run, and why; run nothing
   --force                     run and compute again even what did not change
   --help                      this text
+
+test:
+  (no option)                 all tests but those marked exhaustive: minutes on two cores
+  --all                       all tests, also two users, JupyterLab and the site in a browser, the probe: several minutes more
+  -m 'not thorough and not exhaustive'
+                              the working loop, as `pytest` alone runs it: below a minute on two cores
+  anything else               goes to pytest, such as -k words or a file
 
 What is computed and drawn goes to results/local/; tracked files are written by publish alone.
 The environment: an active virtual or conda environment (other than conda's base) is used, else .venv is made here.
@@ -91,15 +99,19 @@ PY
 # ruff, the unit tests, and every notebook executed from scratch and compared with its committed output. All are run, so
 # that one log shows all that is wrong. Notebooks write to a scratch folder, never into the checkout.
 run_tests() {
-    local failed=()
+    local failed=() which="not exhaustive"
+    if [[ ${1:-} == --all ]]; then
+        which=""
+        shift
+    fi
     scratch=$(mktemp -d) # global: the trap runs after this function is gone
     trap 'rm -rf "$scratch"' EXIT
     ruff check . || failed+=("ruff check")
     ruff format --check . || failed+=("ruff format")
     lint-imports || failed+=("import contracts")
     # A process for each core, and one thread in each: threads that wait for one another's cores cost more than they bring.
-    OMP_NUM_THREADS=1 "$python" -m pytest -n auto "$@" || failed+=(pytest)
-    SIB_OUTPUT=$scratch SIB_RECOMPUTE=1 OMP_NUM_THREADS=1 "$python" -m pytest -n auto --dist loadfile --nbval-lax --nbval-current-env \
+    OMP_NUM_THREADS=1 "$python" -m pytest -m "$which" "$@" || failed+=(pytest)
+    SIB_OUTPUT=$scratch SIB_RECOMPUTE=1 OMP_NUM_THREADS=1 "$python" -m pytest --dist loadfile --nbval-lax --nbval-current-env \
         --nbval-cell-timeout=600 -p no:cacheprovider notebooks || failed+=(nbval)
     if ((${#failed[@]})); then
         printf 'FAILED: %s\n' "${failed[@]}"

@@ -3,8 +3,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from forgetting import forget
+from forgetting import declared, forget
 from hypothesis import settings
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # a process for each core, so one thread in each; before torch is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadline: the first call into torch is slow. In CI the same examples each time: new ones are for those who look on.
 settings.register_profile("sibcore", deadline=None, max_examples=30, derandomize=bool(os.environ.get("CI")))
@@ -31,9 +34,11 @@ def scratch(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def nothing_remembered():
-    """Forget the tables and claims that were made from facts: the next test may have other facts."""
+    """Forget tables and claims that were made from facts, and what a test declared in place of an experiment."""
+    before = dict(declared())
     yield
     forget()
+    declared().update(before)
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -31,17 +32,31 @@ def record(
     return Record(experiment.id(params), version, as_dict(params), metrics, made, arrays or {}, files=None)
 
 
+def computing(experiment: Experiment, compute: Callable[..., Numbers], **changes: Any) -> Experiment:
+    """Return the experiment with another computation, one that needs no inputs; it is declared in the other's place.
+
+    After the test the first one is declared again (`conftest.nothing_remembered`).
+    """
+    return dataclasses.replace(experiment, compute=compute, inputs=None, **changes)
+
+
 def run(
     experiment: Experiment,
     params: Any,
     compute: Callable[..., Numbers],
     data: dict[str, str] | None = None,
+    spent: float = 0.0,
     **changes: Any,
 ) -> Record:
-    """The run of an experiment that computes in this way, of inputs with these hashes."""
-    spent = changes.pop("spent", 0.0)
+    """Return the run of an experiment that computes in this way, made of inputs with these hashes."""
     origin = Inputs(data or {}, lambda: None)
-    return dataclasses.replace(experiment, compute=compute, **changes).run(params, origin=origin, spent=spent)
+    return computing(experiment, compute, **changes).run(params, origin=origin, spent=spent)
+
+
+def as_if_computed(experiment: Experiment, params: Any, numbers: Numbers, data: dict[str, str] | None = None) -> Record:
+    """Keep numbers as a run of this machine, as if the experiment's own code had computed them."""
+    with mock.patch.object(Experiment, "code", experiment.code):
+        return run(experiment, params, lambda p: numbers, data, keeps_files=False)
 
 
 def published(experiment: Experiment, *records: Record) -> None:

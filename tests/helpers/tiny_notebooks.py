@@ -32,7 +32,7 @@ def compute(params):
     with open({folder!r} + "/computed", "a") as file:
         file.write(f"{params['a']}\\n")
     return {"double": 2.0 * params["a"]}, {}
-record = Experiment("tiny", dict).run({"a": a}, compute)
+record = Experiment("tiny", dict, compute).run({"a": a})
 """
 
 
@@ -58,7 +58,7 @@ def record_of(a: int) -> None:
     def compute(params: dict) -> tuple[dict, dict]:
         return {"double": 2.0 * params["a"], "curve": [1, 2]}, {}
 
-    name = Experiment("tiny", dict).run({"a": a}, compute).id
+    name = Experiment("tiny", dict, compute).run({"a": a}).id
     folder = local.folder_of(name).rename(local.folder_of(f"tiny-{a:012x}"))
     os.utime(folder / local.DONE, (2e9, 2e9))  # surely the last
 

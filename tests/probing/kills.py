@@ -16,6 +16,7 @@ import numpy as np
 import tiny_notebooks
 import torch
 from killing import killed_after, killed_at_write
+from made_up import computing
 from probing.table import Table
 from probing.world import Settings, World, environment
 
@@ -24,8 +25,7 @@ from sibcore.files import read_tensors, write_tensors
 from sibcore.vision.features import feature_bank
 from sibcore.vision.pretrain import BACKBONE
 from sibrepro import paths
-from sibrepro.facts import Inputs as Source
-from sibrepro.facts import Record, local
+from sibrepro.facts import Inputs, Record, local
 from sibrepro.facts import publish as facts
 from sibrepro.meta_training.pretraining import pretrained
 from sibrepro.meta_training.settings import FewShot
@@ -119,7 +119,7 @@ def works(world: World) -> dict[str, Callable[[], object]]:
         ],
         "meta-training": lambda: few_shot(SMALL, world.few_shot, world.network),
         "stacked training": lambda: together(pair, world.few_shot, world.network),
-        "PACS": lambda: adapt(adaptation, Source({}, lambda: (bank, torch.nn.Identity()))),
+        "PACS": lambda: adapt(adaptation, Inputs({}, lambda: (bank, torch.nn.Identity()))),
         "sweep": sweep,
         "publish": lambda: publish(world),
     }
@@ -127,17 +127,16 @@ def works(world: World) -> dict[str, Callable[[], object]]:
 
 def publish(world: World) -> object:
     """Two runs published, then a newer one in the place of the second; every published file."""
-    experiment = world.experiment
 
     def compute(p: Settings, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         write_tensors(folder / "best.safetensors", {"w": torch.full((2,), float(p.n))}, {"model": p.n})
         return {"answer": float(p.n)}, {"curve": np.arange(p.n + 3)}
 
     for version in (1, 2):
-        newer = dataclasses.replace(experiment, version=version)
+        newer = computing(world.experiment, compute, version=version, keeps_files=True)
         for n in (1, 2)[version - 1 :]:
             with environment(SIB_RECOMPUTE="1"):  # computed here, also what an earlier attempt has published
-                made = local.read(local.folder_of(newer.run(Settings(n), compute, long=True).id))
+                made = local.read(local.folder_of(newer.run(Settings(n)).id))
             facts.add(newer, [dataclasses.replace(made, provenance={}, arrays={"curve": np.arange(n + version)})])
     record = newer.published(Settings(2))
     return [record, record.files.checkpoint("best"), newer.published(Settings(1))]

@@ -27,6 +27,7 @@ import numpy as np
 import psutil
 import tiny_notebooks
 import torch
+from made_up import computing
 from PIL import Image
 from probing.damage import damaged
 from probing.kills import digest
@@ -43,7 +44,7 @@ from sibcore.sib import SIB
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import read_known, write_known
 from sibrepro import params
-from sibrepro.facts import checksums, local, manifest, published
+from sibrepro.facts import Experiment, checksums, local, manifest, published
 from sibrepro.facts import publish as facts
 from sibrepro.run.notebook import Notebook
 from sibrepro.run.pipeline import Job
@@ -293,8 +294,9 @@ def _cleaned(path: Path) -> None:
 
 def _own(world: World, where: Path) -> dict[str, Reader]:
     found: dict[str, Reader] = {}
-    experiment = dataclasses.replace(world.experiment, name="fuzzed", checkpoints=())
-    run = experiment.run(Settings(3), lambda p: ({"answer": 3.0}, {"curve": np.arange(4)}))
+    curve = {"curve": np.arange(4)}
+    experiment = computing(world.experiment, lambda p: ({"answer": 3.0}, curve), name="fuzzed", checkpoints=())
+    run = experiment.run(Settings(3))
     home = local.folder_of(run.id)
     for file in sorted(home.iterdir()):
         name = f"run: {file.name}"
@@ -322,7 +324,8 @@ def _own(world: World, where: Path) -> dict[str, Reader]:
     found["manifests"] = Reader([lines], told, lambda: manifest.read(told))
     job = Job(where / "notebook.ipynb", "quick", {})
     job.state.parent.mkdir(parents=True)
-    state = json.dumps({"fingerprint": "x", "seconds": 1.0, "products": [{"kind": "figure", "what": "a.png"}]}).encode()
+    products = [{"kind": "figure", "what": "a.png"}]
+    state = json.dumps({"content": "x", "code": {}, "seconds": 1.0, "products": products}).encode()
     found["states of notebooks"] = Reader([state], job.state, job.last)
     sweep = where / "sweep"
     sweep.mkdir()
@@ -335,8 +338,8 @@ def _own(world: World, where: Path) -> dict[str, Reader]:
     return found
 
 
-def _load(experiment: object, name: str) -> object:
-    record = local.load(name, experiment.version, {})
+def _load(experiment: Experiment, name: str) -> object:
+    record = local.load(local.folder_of(name), local.MadeOf(experiment.version, {}, experiment.code))
     return record and [record.params, record.metrics, dict(record.arrays)]
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from killing import FORK
+from made_up import run
 from probing.kills import SMALL, digest, works
 from probing.table import Table
 from probing.world import Settings, World
@@ -122,7 +123,7 @@ def _strays(world: World, table: Table, seed: int) -> None:
     with table.attempt("strays", kind, f"seed {seed}"), world.scratch() as folder, world.place(Path(folder)):
         names = ("meta-training", "publish", "decoding")
         expected = {name: digest(stages[name]()) for name in names}
-        run = world.experiment.run(Settings(9), lambda p: ({"answer": 9.0}, {}))
+        first = run(world.experiment, Settings(9), lambda p: ({"answer": 9.0}, {}))
         (cache_folder() / "stacks" / "stray").mkdir(parents=True)
         for place in [Path(folder), *(path for path in sorted(Path(folder).rglob("*")) if path.is_dir())]:
             path = place / chance.choice(NAMES)
@@ -130,9 +131,9 @@ def _strays(world: World, table: Table, seed: int) -> None:
                 STRAYS[kind](path)
         for name in names:
             _same(stages[name], expected[name])
-        if world.experiment.run(Settings(9), lambda p: ({"answer": 0.0}, {})).metrics != run.metrics:
+        if run(world.experiment, Settings(9), lambda p: ({"answer": 0.0}, {})).metrics != first.metrics:
             raise AssertionError("a run changed")
-        if world.experiment.run(Settings(10), lambda p: ({"answer": 1.0}, {})).metrics != {"answer": 1.0}:
+        if run(world.experiment, Settings(10), lambda p: ({"answer": 1.0}, {})).metrics != {"answer": 1.0}:
             raise AssertionError("a new run is not what was computed")
         together([dataclasses.replace(SMALL, K=K) for K in (2, 3)], world.few_shot, world.network)
 

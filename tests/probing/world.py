@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import torch
 from tiny_images import few_shot_set, plain, png, tiny_set, untrained_network, write_files
 
@@ -19,6 +20,10 @@ from sibrepro.facts import Experiment, local
 @dataclasses.dataclass(frozen=True)
 class Settings:
     n: int = 1
+
+
+def compute(p: Settings) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    return {"answer": float(p.n)}, {}
 
 
 class World:
@@ -39,7 +44,7 @@ class World:
         self.domains = domain_set()
         self.network = untrained_network(self.folder / "network.safetensors", 16)
         self.pictures = write_files(self.folder / "pictures", pictures())
-        self.experiment = Experiment("made_up", Settings, oldest=("n",), checkpoints=("best",))
+        self.experiment = Experiment("made_up", Settings, compute, oldest=("n",), checkpoints=("best",))
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,6 +17,8 @@ from sibcore.vision.backbones import load_network
 from sibcore.vision.features import extract
 from sibcore.vision.pretrain import CHECKPOINT, Recipe, pretrain
 
+pytestmark = pytest.mark.thorough
+
 CLASSES, PER_CLASS, DIM = 12, 30, 512
 RECIPE = Recipe(epochs=2, batch=60, episodes=2)
 
@@ -114,11 +116,23 @@ def test_a_pretraining_goes_on_with_the_threads_it_began_with(tmp_path):
 
 
 @pytest.mark.parametrize(("work", "file"), [(meta_trained, meta.LAST), (pretrained, CHECKPOINT)])
-def test_a_checkpoint_of_another_version_of_the_code_is_refused(tmp_path, work, file):
+def test_a_checkpoint_of_other_code_is_refused_unless_it_is_kept_by_name(tmp_path, monkeypatch, work, file):
+    work(tmp_path)
+    tensors, about = read_tensors(tmp_path / file)
+    assert about["code"].keys() >= {"sibcore.fingerprint", "sibcore.seeds"}
+    write_tensors(tmp_path / file, tensors, about | {"code": about["code"] | {"sibcore.seeds": "another"}})
+    with pytest.raises(ValueError, match=r"was begun by other code \(sibcore\.seeds changed\): delete the folder"):
+        work(tmp_path)
+    monkeypatch.setenv("SIB_KEEP", tmp_path.name)
+    work(tmp_path)
+
+
+@pytest.mark.parametrize(("work", "file"), [(meta_trained, meta.LAST), (pretrained, CHECKPOINT)])
+def test_a_checkpoint_that_does_not_say_its_code_is_refused(tmp_path, work, file):
     work(tmp_path)
     tensors, about = read_tensors(tmp_path / file)
     write_tensors(tmp_path / file, tensors, about | {"code": "0.0.1"})
-    with pytest.raises(ValueError, match=r"belongs to another run: its code is 0\.0\.1, but now"):
+    with pytest.raises(ValueError, match="its checkpoint does not say which code made it"):
         work(tmp_path)
 
 

@@ -25,7 +25,7 @@ from tiny_notebooks import until
 
 from sibrepro import paths
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.exhaustive, needs_chromium]
 
 SMALL = "\nepochs, tasks, seeds = 2, 16, 1"
 STATE = """
@@ -51,9 +51,10 @@ return named && named.querySelector(".noUi-handle");
 
 
 def fresh(name, folder, upto="", added=""):
-    """A notebook of the repository up to the cell with `upto`, as if never run: the prompts tell the tests what ran."""
+    """A notebook of the repository up to the cell with a tag, as if never run: the prompts tell the tests what ran."""
     content = nbformat.read(paths.PACKAGE.parents[1] / "notebooks" / name, as_version=4)
-    last = next((i for i, cell in enumerate(content.cells) if upto and upto in cell.source), len(content.cells))
+    tags = [cell.metadata.get("tags", []) for cell in content.cells]
+    last = next((i for i, own in enumerate(tags) if upto in own), len(tags))
     content.cells = content.cells[: last + 1]
     for cell in content.cells:
         if cell.cell_type == "code":
@@ -106,7 +107,7 @@ def _stop(server):
 
 
 def test_all_cells_run_from_the_menu_and_the_figure_is_seen(tmp_path):
-    notebook = fresh("02_spinning_lines.ipynb", tmp_path, "02_figure_3", SMALL)
+    notebook = fresh("02_spinning_lines.ipynb", tmp_path, "figure:02_figure_3", SMALL)
     with jupyterlab(notebook) as address, browser() as chromium:
         state = _opened_and_run(chromium, address)
         figure = until(lambda: max(chromium.execute_script(STATE)["pictures"], default=0))

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.thorough
+
 # Every connection and every name that is looked up is an event of the audit of Python itself. Kernels talk through zmq,
 # which has none: over files (see `execute`), so that there is nothing to connect to.
 WATCH = """

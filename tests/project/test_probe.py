@@ -9,6 +9,8 @@ import pytest
 
 from sibrepro import paths
 
+pytestmark = pytest.mark.exhaustive
+
 TESTS = paths.PACKAGE.parents[1] / "tests"
 
 

@@ -13,6 +13,7 @@ TEXT = readme.file().read_text(encoding="utf-8")
 LINKS = re.findall(r"\]\(((?!https?:)[^)#]+)\)|src=\"((?!https?:)[^\"]+)\"", TEXT)
 
 
+@pytest.mark.thorough
 def test_the_numbers_and_the_table_of_claims_are_those_of_the_facts():
     assert readme.updated(TEXT) == TEXT, "run ./run_all.sh publish"
 
@@ -29,6 +30,7 @@ def test_the_readme_has_measured_numbers():
     assert "<!--claims-->\n| the paper says" in TEXT
 
 
+@pytest.mark.thorough
 def test_a_number_that_is_wrong_is_put_right():
     shown, what = readme.NUMBER.findall(TEXT)[0]
     wrong = TEXT.replace(f"{shown}<!--{what}-->", f"{'9' * len(shown.partition('.')[0])}.9<!--{what}-->", 1)

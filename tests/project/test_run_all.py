@@ -22,6 +22,8 @@ def test_help_needs_no_environment_and_names_every_command_and_option(word):
     assert result.returncode == 0
     for name in (
         "test",
+        "--all",
+        "exhaustive",
         "lab",
         "verify",
         "publish",

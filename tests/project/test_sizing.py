@@ -45,6 +45,7 @@ def test_gpu_time_is_flops_over_peak_and_utilisation():
     assert stage.gpu_hours == pytest.approx(2)
 
 
+@pytest.mark.thorough
 def test_every_stage_of_the_paper_profile_is_counted(monkeypatch):
     product = torch.ones(2, 2)
     monkeypatch.setattr(sizing, "sib_work", lambda *_: lambda: product @ product)  # counting SIB's own takes seconds

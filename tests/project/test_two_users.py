@@ -7,6 +7,7 @@ import os
 import sys
 import time
 
+import made_up
 import numpy as np
 import pytest
 from killing import FORK
@@ -16,9 +17,11 @@ from sibcore import datasets
 from sibrepro import paths
 from sibrepro.facts import Experiment, provenance
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become two other users")
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can become two other users"),
+]
 
-EXPERIMENT = Experiment("shared", dict)
 GROUP = grp.getgrall()[-1].gr_gid
 ALICE, BOB = 61001, 61002
 
@@ -74,8 +77,11 @@ def count(params):
     return {"n": float(params["n"])}, {"curve": np.arange(3)}
 
 
+EXPERIMENT = Experiment("shared", dict, count)
+
+
 def run(n, seconds=0.0):
-    return lambda: EXPERIMENT.run({"n": n, "seconds": seconds}, count).metrics["n"]
+    return lambda: EXPERIMENT.run({"n": n, "seconds": seconds}).metrics["n"]
 
 
 def images():
@@ -112,7 +118,7 @@ def test_a_run_that_one_left_unfinished_the_other_finishes(shared):
     stopped.process.kill()
     stopped.process.join()
     quick = {"n": 5, "seconds": 60.0}
-    assert User(BOB, lambda: EXPERIMENT.run(quick, lambda p: ({"n": 5.0}, {})).metrics["n"]).answer() == 5.0
+    assert User(BOB, lambda: made_up.run(EXPERIMENT, quick, lambda p: ({"n": 5.0}, {})).metrics["n"]).answer() == 5.0
 
 
 def test_images_that_one_decoded_the_other_opens_and_one_may_replace_what_is_damaged(shared):

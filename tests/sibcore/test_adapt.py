@@ -14,7 +14,7 @@ from torch import nn
 from sibcore import adapt as adaptation
 from sibcore.adapt import Adapter, Schedule, predict
 from sibcore.sib import unit
-from sibrepro.studies.pacs.experiment import domain_rows, first_lambda, train_and_test
+from sibrepro.studies.pacs.experiment import compute, domain_rows, first_lambda
 
 
 def adapter(K=3, method="SIB-Rot", seed=0, eta=0.1):
@@ -148,7 +148,7 @@ def test_labels_of_the_target_change_nothing_but_the_score(method):
     target = bank.domains == bank.domain_names.index(p.target)
     labels[target] = (labels[target] + 1) % 3
     other = dataclasses.replace(bank, labels=labels)
-    (metrics, arrays), (shuffled, same) = (train_and_test(p, b, nn.Identity()) for b in (bank, other))
+    (metrics, arrays), (shuffled, same) = (compute(p, (b, nn.Identity())) for b in (bank, other))
     for name in set(arrays) - {"labels"}:
         assert (arrays[name] == same[name]).all(), name
     assert metrics["held_out"] == shuffled["held_out"]
@@ -157,9 +157,7 @@ def test_labels_of_the_target_change_nothing_but_the_score(method):
 
 def test_rotation_as_a_second_task_cannot_help_if_nothing_of_f_is_trained():
     bank = domains()
-    found = [
-        train_and_test(setting(method=m, K=0), bank, nn.Identity())[1]["predicted"] for m in ("source-only", "Rot")
-    ]
+    found = [compute(setting(method=m, K=0), (bank, nn.Identity()))[1]["predicted"] for m in ("source-only", "Rot")]
     assert (found[0] == found[1]).all()
 
 
@@ -167,6 +165,6 @@ def test_the_trained_part_of_f_is_trained_and_the_original_is_not():
     bank = domains()
     f = nn.Linear(8, 5)
     before = f.weight.clone()
-    metrics, _ = train_and_test(setting(method="Rot", K=0, steps=40, lr=1e-2), bank, f)
+    metrics, _ = compute(setting(method="Rot", K=0, steps=40, lr=1e-2), (bank, f))
     assert torch.equal(f.weight, before)
     assert metrics["held_out"] > 60

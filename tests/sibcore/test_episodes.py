@@ -81,6 +81,7 @@ def test_every_ordered_choice_is_equally_likely():
     assert (counts - draws / 60).square().sum() / (draws / 60) < 109
 
 
+@pytest.mark.thorough
 def test_dirichlet_queries_have_the_moments_of_the_dirichlet():
     ways, queries, alpha = 4, 25, 2.0
     sampler = EpisodeSampler(labels_of([120] * 5), ways, 1, queries, seed=1, alpha=alpha)

@@ -12,6 +12,8 @@ import pytest
 
 import sibcore
 
+pytestmark = pytest.mark.thorough
+
 ALLOWED = {"sibcore", "torch", "numpy", "scipy", "safetensors", "tqdm", *sys.stdlib_module_names}
 FOREIGN = {
     "pandas",

@@ -205,6 +205,7 @@ def test_autocast_stays_close_and_keeps_gradients_finite():
     assert all(p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.thorough
 def test_it_traces_as_one_graph_with_the_same_result():
     tasks = random_tasks()
     model = random_sib(4, 6, 2, 0.05)

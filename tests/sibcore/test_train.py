@@ -41,6 +41,7 @@ def without_speed(history):
     return [{name: value for name, value in row.items() if name != "steps_per_second"} for row in history]
 
 
+@pytest.mark.thorough
 def test_training_lowers_the_loss_and_raises_the_validation_accuracy():
     bank, labels = gaussian_bank(spread=2.0)
     sampler = EpisodeSampler(labels, 5, 1, 10, seed=1)
@@ -192,6 +193,7 @@ def test_without_a_compiler_training_goes_on_eagerly(monkeypatch, capsys):
     assert "going on without: no C++ compiler found" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_512_tasks_at_once_stay_under_two_gibibytes():
     code = """
 import resource, torch

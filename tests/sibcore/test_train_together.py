@@ -69,6 +69,7 @@ def without_speed(histories):
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shots", [1, 5])
 @pytest.mark.parametrize(
     ("steps", "options"),
@@ -297,6 +298,7 @@ def traced(function, **options):
 torch_compile = torch.compile
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{}, {"transductive": False}, {"fidelity": "paper", "sigma": 0.1}])
 def test_the_compiled_step_is_the_eager_one(options, monkeypatch, capsys):
     eager, compiled = (grid((1,), ETAS[:1], streams=1, **options) for _ in range(2))
@@ -310,6 +312,7 @@ def test_the_compiled_step_is_the_eager_one(options, monkeypatch, capsys):
     assert histories[0][0][-1]["loss"] == pytest.approx(expected[0][0][-1]["loss"], abs=1e-9)
 
 
+@pytest.mark.thorough
 def test_more_kinds_of_training_than_torch_keeps_are_all_compiled(monkeypatch, capsys):
     monkeypatch.setattr(torch, "compile", traced)
     torch.compiler.reset()
@@ -324,6 +327,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_run_killed_before_or_after_any_write_ends_in_the_same_bits(alone, tmp_path, monkeypatch):
     write = files.write_atomically

@@ -47,6 +47,7 @@ def test_an_error_of_the_system_is_one_line_with_advice(monkeypatch, capsys, num
     assert said.count("\n") == 1
 
 
+@pytest.mark.thorough
 def test_a_disk_that_is_full_when_a_run_is_written_is_one_line_that_names_the_file(capfd):
     def little_room():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write fails then, as on a full disk

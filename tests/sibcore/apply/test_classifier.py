@@ -27,6 +27,7 @@ def task(ways: int, shots: list[int], queries: int, dim: int = 64, noise: float 
     return support.astype(np.float32), names[of_support], query.astype(np.float32), names[of_query]
 
 
+@pytest.mark.thorough
 def test_scikit_learns_checks_pass_but_for_those_that_transduction_breaks():
     failed = {
         result["check_name"]: result

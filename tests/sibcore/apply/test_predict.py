@@ -49,6 +49,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shots", [[2, 2], [1, 4, 2, 6, 3], [3] * 20], ids=["2 ways", "5 unequal", "20 ways"])
 def test_the_command_labels_pictures_of_any_number_of_classes(tmp_path, capsys, shots):
     support, query = folders_of(tmp_path, shots, 6)
@@ -134,6 +135,7 @@ def test_odd_pictures_are_labelled_and_broken_ones_told_by_name(tmp_path, capsys
     assert all(any(name in line for line in told) for name in broken)
 
 
+@pytest.mark.thorough
 def test_a_very_large_picture_is_read(tmp_path):
     Image.new("RGB", (12_000, 9_000), "red").save(tmp_path / "large.jpg")
     found = predict.read_picture(predict.Files(tmp_path), "large.jpg", 32)
@@ -216,6 +218,7 @@ def test_version_defaults_and_models_are_shown(capsys):
     assert capsys.readouterr().out.strip() == zoo.table()
 
 
+@pytest.mark.thorough
 def test_the_default_network_with_the_default_sib(tmp_path, capsys):
     pytest.importorskip("efficientnet_lite_pytorch")
     support, query = folders_of(tmp_path, [1, 2], 4)

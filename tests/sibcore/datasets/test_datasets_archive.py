@@ -139,6 +139,7 @@ def test_a_member_packed_by_another_method_is_an_error_that_names_it(method, tmp
         load(path, tmp_path)
 
 
+@pytest.mark.thorough
 def test_a_member_that_unpacks_to_too_much_is_an_error_that_names_it(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("cat/1.png", FILES["cat/1.png"])
@@ -197,6 +198,7 @@ LAUGHS = b"a: &a [x, x, x, x, x, x, x, x, x]\n" + b"".join(
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("content", "message"),
     [

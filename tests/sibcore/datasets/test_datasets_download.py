@@ -133,6 +133,7 @@ def test_after_a_cut_the_rest_is_asked_for_and_no_more(tmp_path):
     assert server.asked == [None, "bytes=1234-", "bytes=2234-"]
 
 
+@pytest.mark.thorough
 @given(cuts=st.lists(st.integers(1, 3000), max_size=6), ranges=st.booleans(), chunked=st.booleans())
 @settings(max_examples=25)
 def test_whatever_the_cuts_the_file_is_right_or_there_is_none(cuts, ranges, chunked, tmp_path_factory):
@@ -236,6 +237,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(what, tmp_path, mon
     assert len(server.asked) == 1
 
 
+@pytest.mark.thorough
 def test_a_download_may_take_long_at_a_fair_pace(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "PACE_SECONDS", 0.1)
     monkeypatch.setattr(limits, "PACE", 10)

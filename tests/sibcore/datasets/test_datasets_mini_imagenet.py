@@ -161,7 +161,7 @@ def test_missing_data_is_an_error_that_says_how_to_get_it(tmp_path, monkeypatch)
         datasets.load("mini-imagenet")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not REAL.is_dir(), reason="SIB_DATA does not hold mini-imagenet")
 def test_the_real_pictures_are_the_published_ones(monkeypatch):
     monkeypatch.undo()

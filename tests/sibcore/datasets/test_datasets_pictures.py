@@ -116,7 +116,7 @@ def test_a_picture_of_too_many_pixels_or_none_is_an_error_that_names_it(width, h
         decode_one(png_of(width, height), "here.png", 8)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_photo_of_108_million_pixels_is_scaled_down_while_it_is_decoded(tmp_path, monkeypatch):
     photo = Image.new("RGB", (12_000, 9_000), (200, 100, 50))
     photo.paste((0, 0, 0), (0, 0, 12_000, 4_500))

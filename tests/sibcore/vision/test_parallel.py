@@ -13,6 +13,8 @@ from sibcore.vision import parallel
 from sibcore.vision.features import split_tensors
 from sibcore.vision.pretrain import Recipe, make_model, train_epoch
 
+pytestmark = pytest.mark.exhaustive
+
 
 def one_step(folder: str, name: str) -> None:
     """Train one batch in float64 and store gradients, running statistics, loss and accuracy."""

@@ -38,6 +38,7 @@ def tensors(folder, name):
     return safetensors.torch.load_file(folder / name)
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_that_goes_on_ends_in_the_same_bits(tmp_path):
     data = tiny_set()
     whole = pretrain(data, RECIPE, tmp_path / "whole", CPU, quiet)
@@ -80,6 +81,7 @@ def test_a_resumed_training_takes_the_same_next_step(tmp_path):
     assert torch.equal(models[0].bias, models[1].bias)
 
 
+@pytest.mark.thorough
 def test_small_images_first_then_the_full_size(tmp_path):
     data = tiny_set(size=32)
     recipe = Recipe(epochs=3, batch=20, episodes=20, small=16, small_epochs=2, precision="bfloat16")
@@ -115,6 +117,7 @@ def test_every_fourth_image_is_turned_three_times_and_the_loss_knows_how_far():
     assert turns_loss(torch.zeros(19, 9), 10).item() == pytest.approx(math.log(4))
 
 
+@pytest.mark.thorough
 def test_another_network_can_be_the_start(tmp_path):
     data, recipe = tiny_set(), Recipe(epochs=1, batch=20, episodes=20, peak_lr=1e-12, weight_decay=0.0)
     pretrain(data, RECIPE, tmp_path / "first", CPU, quiet)
@@ -126,6 +129,7 @@ def test_another_network_can_be_the_start(tmp_path):
         pretrain(data, recipe, tmp_path / "second", CPU, quiet)
 
 
+@pytest.mark.thorough
 def test_a_wider_network_begins_with_the_layers_it_shares_and_keeps_the_frozen_one(tmp_path):
     data, recipe = tiny_set(), Recipe(backbone="conv4-128", epochs=2, batch=20, episodes=20, frozen=1)
     pretrain(data, RECIPE, tmp_path / "narrow", CPU, quiet)
@@ -143,6 +147,7 @@ def test_a_wider_network_begins_with_the_layers_it_shares_and_keeps_the_frozen_o
         begin_with(torch.nn.Linear(2, 3), start)
 
 
+@pytest.mark.thorough
 def test_rotations_are_learned_beside_the_classes(tmp_path):
     recipe = Recipe(epochs=2, batch=20, episodes=20, rotation=1.0)
     plain, turned = (pretrain(tiny_set(), r, tmp_path / str(r.rotation), CPU, quiet) for r in (RECIPE, recipe))
@@ -173,6 +178,7 @@ def test_a_seed_gives_the_same_numbers_again_and_another_seed_others(tmp_path):
     assert pretrain(data, other, tmp_path / "c", CPU, quiet)["history"] != first
 
 
+@pytest.mark.thorough
 def test_it_learns_what_can_be_learned(tmp_path):
     data = tiny_set(noise=0.3, images=40)
     history = pretrain(data, Recipe(epochs=6, batch=20, jitter=0.1, episodes=50), tmp_path, CPU, quiet)["history"]

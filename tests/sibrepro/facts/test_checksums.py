@@ -49,6 +49,7 @@ READERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", [0.5, 1])
 @pytest.mark.parametrize("name", READERS)
 def test_one_flipped_bit_is_an_error_that_names_the_file(copy, name, place):

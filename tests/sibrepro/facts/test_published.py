@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import safetensors
+from made_up import computing, record, run
 from made_up import published as publish
-from made_up import record, run
 
 from sibrepro.facts import Experiment, Inputs, compare, local, published
-from sibrepro.facts.experiment import EXPERIMENTS, recomputed
+from sibrepro.facts.experiment import recomputed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +70,7 @@ def test_adding_a_run_keeps_the_lines_of_the_others(project):
     np.testing.assert_array_equal(EXPERIMENT.published(Settings(seed=0)).arrays["curve"], np.ones(2))
 
 
-def test_arrays_that_are_kept_here_are_not_published(monkeypatch):
-    monkeypatch.setitem(EXPERIMENTS, EXPERIMENT.name, EXPERIMENT)  # put back afterwards
+def test_arrays_that_are_kept_here_are_not_published():
     keeps = dataclasses.replace(EXPERIMENT, kept_here=("last/",))
     arrays = {"best/curve": np.ones(2), "last/curve": np.ones(2), "lasting": np.ones(1)}
     publish(keeps, record(EXPERIMENT, Settings(seed=0), METRICS, arrays))
@@ -131,15 +130,16 @@ def test_a_damaged_fact_is_an_error_that_names_the_file_and_never_a_missing_run(
 def test_a_published_run_is_not_computed_unless_asked_for(monkeypatch):
     asked = []
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
-    assert run(EXPERIMENT, Settings(), computes(1.0, asked)).metrics == METRICS
+    experiment, inputs = computing(EXPERIMENT, computes(70.1, asked)), Inputs({}, dict)
+    assert experiment.run(Settings()).metrics == METRICS
     assert asked == []
-    assert EXPERIMENT.is_done(Settings(), Inputs({}, dict))
+    assert experiment.is_done(Settings(), inputs)
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
-    assert not EXPERIMENT.is_done(Settings(), Inputs({}, dict))
-    run(EXPERIMENT, Settings(), computes(70.1, asked))
-    run(EXPERIMENT, Settings(), computes(70.1, asked))
+    assert not experiment.is_done(Settings(), inputs)
+    experiment.run(Settings())
+    experiment.run(Settings())
     assert len(asked) == 1
-    assert EXPERIMENT.is_done(Settings(), Inputs({}, dict))
+    assert experiment.is_done(Settings(), inputs)
 
 
 def test_where_the_two_agree_the_published_run_is_what_is_drawn(monkeypatch, capfd):
@@ -172,7 +172,7 @@ def test_a_run_of_other_data_is_another_run(monkeypatch):
 
 def test_a_fact_of_an_older_version_is_stale_and_computed_again():
     publish(EXPERIMENT, record(EXPERIMENT, Settings(), METRICS))
-    newer = Experiment("made_up", Settings, version=2, oldest=("n", "seed"))
+    newer = dataclasses.replace(EXPERIMENT, version=2)
     assert newer.is_stale(newer.published(Settings()))
     assert run(newer, Settings(), computes(80.0)).metrics["accuracy"] == 80.0
 

@@ -16,7 +16,7 @@ class Settings:
 
 
 def test_tables_mark_facts_of_an_older_version():
-    experiment = Experiment("growing", Settings, version=2)
+    experiment = Experiment("growing", Settings, None, version=2)
     old, new = (record(experiment, Settings(n), {"x": 1.0}, version=n) for n in (1, 2))
     assert (is_stale(old), is_stale(new)) == (True, False)
     assert named([old, new]) == f"{old.id}{STALE} {new.id}"

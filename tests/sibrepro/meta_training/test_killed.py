@@ -19,11 +19,13 @@ from sibrepro.meta_training.pretraining import pretrained
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import few_shot, together
 
+pytestmark = pytest.mark.thorough
+
 SMALL = FewShot(dataset="noise", queries=5, steps=4, batch=2, val_episodes=5, test_episodes=5)
 PAIR = [dataclasses.replace(SMALL, K=K) for K in (0, 1)]
-# The writes of a block of two: its list; `best` and `last` of both; then of each run what it is made of, its copies of
-# these two, its parameters, provenance, metrics and arrays, and `done`.
-LIST, TRAINED, FIRST_DONE, LAST_DONE = 1, 5, 13, 21
+# The writes of a block of two: its list; `best` and `last` of both; then of each run its code and what else it is made
+# of, its copies of these two, its parameters, provenance, metrics and arrays, and `done`.
+LIST, TRAINED, FIRST_DONE, LAST_DONE = 1, 5, 14, 23
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_a_stopped_block_of_other_features_is_left_alone(world):
 
 
 def test_a_run_killed_while_it_takes_over_its_training_can_be_computed_alone(world):
-    assert killed_at_write(TRAINED + 3, lambda: together(PAIR, *world))
+    assert killed_at_write(TRAINED + 4, lambda: together(PAIR, *world))
     assert few_shot(PAIR[0], *world).metrics.keys() >= {"best/1shot", "last/1shot"}
 
 
@@ -84,12 +86,12 @@ def test_a_finished_pretraining_killed_while_its_run_is_written_is_not_trained_a
     monkeypatch.setattr(pretrain, "train_epoch", counted)
     whole = pretrained(data, **recipe)
     assert not whole.files.path(pretrain.CHECKPOINT).exists(), "it goes when the run is done"
-    for number in (3, 8):  # the checkpoint, after what the run is made of and the network; and `done`
+    for number in (4, 9):  # the checkpoint, after what the run is made of and the network; and `done`
         monkeypatch.setenv("SIB_OUTPUT", str(tmp_path / f"killed {number}"))
         assert killed_at_write(number, lambda: pretrained(data, **recipe))
         epochs.clear()
         again = pretrained(data, **recipe)
-        assert epochs == ([] if number > 3 else [0]), f"killed at write {number}"
+        assert epochs == ([] if number > 4 else [0]), f"killed at write {number}"
         first, second = (load_network(r.files.path(pretrain.BACKBONE))[0].state_dict() for r in (whole, again))
         assert all(torch.equal(first[name], second[name]) for name in first)
         assert not again.files.path(pretrain.CHECKPOINT).exists()

@@ -12,10 +12,13 @@ from PIL import Image
 
 from sibcore import datasets
 from sibcore.vision.pretrain import Recipe
-from sibrepro.meta_training import banks as experiment
-from sibrepro.meta_training.pretraining import pretrained
+from sibrepro.meta_training import pretraining
+from sibrepro.meta_training.banks import banks_of
+from sibrepro.meta_training.pretraining import RECIPES, pretrained
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import few_shot
+
+pytestmark = pytest.mark.thorough
 
 SPLITS = {"train": ["a", "b", "c"], "val": ["d", "e"], "test": ["f", "g"]}
 SMALL = FewShot(dataset="folder", ways=2, shots=1, queries=3, K=1, steps=4, val_episodes=5, test_episodes=6)
@@ -59,13 +62,13 @@ def test_the_network_of_an_experiment_is_its_recipe_or_what_the_experiment_says_
         class files:
             path = staticmethod(tmp_path.joinpath)
 
-    monkeypatch.setattr(experiment, "pretrained", lambda data, **changes: asked.append(changes) or Run)
+    monkeypatch.setattr(pretraining, "pretrained", lambda data, **changes: asked.append(changes) or Run)
     data = SimpleNamespace(name="mini-imagenet", sha256="0" * 64)
     (tmp_path / "backbone.safetensors").touch()
     said = [{"epochs": 3}, {"start": "pretrain-1", "rotation": 1.0}, {"backbone": "wrn-28-10"}]
     for changes in ({}, *said):
-        experiment.source(FewShot(**{"dataset": "mini-imagenet", "backbone": "conv4-128"} | changes), data)
-    recipe = experiment.RECIPES["mini-imagenet", "conv4-128"]
+        banks_of(FewShot(**{"dataset": "mini-imagenet", "backbone": "conv4-128"} | changes), data)
+    recipe = RECIPES["mini-imagenet", "conv4-128"]
     assert recipe["start"]
     assert asked == [{"backbone": "conv4-128"} | changes for changes in (recipe, *said)]
 

@@ -63,6 +63,7 @@ def test_features_that_do_not_come_with_the_project_are_an_error_that_says_what_
         shipped.load("mini-imagenet", "wrn-28-10")
 
 
+@pytest.mark.thorough
 def test_the_published_features_are_those_of_the_published_network_and_small_enough():
     about, pretraining = shipped.about(), published_pretraining()
     assert sha256(pretraining.files.path(NETWORK)) == about["network"]
@@ -74,6 +75,7 @@ def test_the_published_features_are_those_of_the_published_network_and_small_eno
     assert all(bank.features.isfinite().all() for bank in banks.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not os.environ.get("SIB_DATA"), reason="needs the images of CIFAR-FS in SIB_DATA")
 def test_the_published_features_are_those_of_the_images():
     data = datasets.load("cifar-fs")

@@ -11,9 +11,11 @@ from few_shot_tasks import stop_in_step
 from tiny_images import few_shot_set, untrained_network
 
 from sibrepro.facts.record import as_dict
-from sibrepro.meta_training import banks as experiment
+from sibrepro.meta_training import training
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import blocks, few_shot, together, trained_sib
+
+pytestmark = pytest.mark.thorough
 
 SMALL = FewShot(dataset="noise", queries=5, steps=25, val_episodes=20, test_episodes=40)
 
@@ -79,7 +81,7 @@ def test_runs_are_those_of_single_trainings(world, cache, monkeypatch, tmp_path)
 def test_what_is_done_is_not_trained_again(world, monkeypatch):
     settings = combinations(K=[0, 1])
     first = together(settings, *world)
-    monkeypatch.setattr(experiment, "training_tasks", None)  # without tasks there is no training
+    monkeypatch.setattr(training, "training_tasks", None)  # without tasks there is no training
     assert [record.metrics for record in together(settings, *world)] == [record.metrics for record in first]
 
 

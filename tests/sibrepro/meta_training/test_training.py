@@ -15,10 +15,12 @@ from sibcore import datasets
 from sibcore.files import sha256
 from sibcore.vision.features import Features, feature_bank
 from sibrepro import __main__
-from sibrepro.facts import local, publish
-from sibrepro.meta_training import banks as experiment
+from sibrepro.facts import Inputs, local, publish
+from sibrepro.meta_training import banks, pretraining, training
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT, few_shot, trained_sib
+
+pytestmark = pytest.mark.thorough
 
 SMALL = FewShot(dataset="noise", K=1, queries=5, steps=30, val_episodes=20, test_episodes=40)
 
@@ -44,7 +46,7 @@ def pretrainings(noisy, folder):
     """The runs of two networks, pretrained for one epoch from different seeds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIB_OUTPUT", str(folder))
-        return [experiment.pretrained(noisy, epochs=1, batch=128, episodes=10, seed=seed) for seed in (0, 1)]
+        return [pretraining.pretrained(noisy, epochs=1, batch=128, episodes=10, seed=seed) for seed in (0, 1)]
 
 
 @pytest.fixture
@@ -82,7 +84,7 @@ def test_an_experiment_leaves_its_accuracies_its_trained_models_and_its_hashes(n
 def test_the_stored_model_gives_the_stored_answers(noisy, network, checkpoint):
     record = few_shot(SMALL, noisy, network)
     bank = feature_bank(network, noisy, "test")
-    tasks = experiment.tasks(SMALL, bank, "test")
+    tasks = banks.tasks(SMALL, bank, "test")
     sib = trained_sib(record, checkpoint)
     with torch.no_grad():
         answers = sib(bank.features[tasks.support], tasks.support_labels, bank.features[tasks.query]).argmax(-1)
@@ -112,7 +114,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(noisy, n
     begun = stop_in_step(1050, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         few_shot(p, noisy, network)
-    assert not FEW_SHOT.is_done(p, whole.provenance["data"])
+    assert not FEW_SHOT.is_done(p, Inputs(whole.provenance["data"], dict))
     resumed = few_shot(p, noisy, network)
     assert begun == [0, 1000, 1000], "it went on from the checkpoint after 1000 steps"
     assert resumed.metrics == whole.metrics
@@ -123,7 +125,7 @@ def test_an_interrupted_experiment_goes_on_and_ends_in_the_same_numbers(noisy, n
 def test_tasks_of_validation_and_test_do_not_depend_on_what_is_trained(noisy, network):
     bank = feature_bank(network, noisy, "test")
     other = dataclasses.replace(SMALL, K=5, seed=3, eta=0.1)
-    assert torch.equal(experiment.tasks(SMALL, bank, "test").query, experiment.tasks(other, bank, "test").query)
+    assert torch.equal(banks.tasks(SMALL, bank, "test").query, banks.tasks(other, bank, "test").query)
 
 
 def test_the_network_is_part_of_what_makes_a_run_valid(noisy, networks):
@@ -131,13 +133,13 @@ def test_the_network_is_part_of_what_makes_a_run_valid(noisy, networks):
     assert first.id == other.id
     assert [record.provenance["data"]["network"] for record in (first, other)] == [sha256(file) for file in networks]
     assert first.metrics != other.metrics
-    assert FEW_SHOT.is_done(SMALL, other.provenance["data"])
-    assert not FEW_SHOT.is_done(SMALL, first.provenance["data"])
+    assert FEW_SHOT.is_done(SMALL, Inputs(other.provenance["data"], dict))
+    assert not FEW_SHOT.is_done(SMALL, Inputs(first.provenance["data"], dict))
 
 
 def test_the_command_runs_each_setting_and_says_what_it_found(noisy, pretrainings, monkeypatch, capsys):
     monkeypatch.setattr(datasets, "load", lambda name, source: noisy)
-    monkeypatch.setattr(experiment, "pretrained", lambda data, backbone: pretrainings[0])
+    monkeypatch.setattr(pretraining, "pretrained", lambda data, backbone: pretrainings[0])
     command = ["few-shot", "--data", "noise", "--shots", "1", "2", "--K", "0", "--steps", "5"]
     assert __main__.main(command) == 2, "16 pictures a class are too few for 2 shots and 15 queries"
     said = capsys.readouterr()
@@ -152,19 +154,19 @@ def test_a_second_number_of_shots_is_left_out_where_classes_are_too_small(noisy,
 
 
 def test_options_reach_the_model_and_its_schedule():
-    plain = experiment.untrained(FewShot(), 8)
-    assert (plain.reduction, plain.xi.normalise, experiment.schedule(FewShot()).momentum) == ("sum", "task", 0.9)
+    plain = training.untrained(FewShot(), 8)
+    assert (plain.reduction, plain.xi.normalise, training.schedule(FewShot()).momentum) == ("sum", "task", 0.9)
     p = FewShot(reduction="mean", normalise="running", optimiser="paper", K=2, eta=0.5, seed=3)
-    model = experiment.untrained(p, 8)
+    model = training.untrained(p, 8)
     assert (model.reduction, model.xi.normalise, model.steps, model.eta) == ("mean", "running", 2, 0.5)
-    assert experiment.schedule(p).momentum == 0
-    assert experiment.untrained(FewShot(equivariant=True), 8).setup["equivariant"]
+    assert training.schedule(p).momentum == 0
+    assert training.untrained(FewShot(equivariant=True), 8).setup["equivariant"]
 
 
 def test_unbalanced_training_tasks_when_asked_for():
     labels = torch.arange(10).repeat_interleave(100)
     bank = Features(torch.zeros(1000, 2), torch.zeros(0, 1000, 2), labels, tuple("abcdefghij"), "")
-    balanced, spread = (experiment.training_tasks(FewShot(alpha=alpha), bank).sample(0, 9) for alpha in (0.0, 2.0))
+    balanced, spread = (training.training_tasks(FewShot(alpha=alpha), bank).sample(0, 9) for alpha in (0.0, 2.0))
     counts = [F.one_hot(tasks.query_labels, 5).sum(1) for tasks in (balanced, spread)]
     assert (counts[0] == 15).all()
     assert (counts[1] != 15).any()

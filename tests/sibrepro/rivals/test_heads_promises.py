@@ -110,6 +110,7 @@ def test_points_that_are_all_the_same_have_finite_answers_and_gradients(cls):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
+@pytest.mark.thorough
 def test_training_learns_which_features_count(cls):
     """Classes differ in 4 features of 16, and the other 12 are louder noise."""
     g = torch.Generator().manual_seed(0)

@@ -70,6 +70,7 @@ def svm_weights(support, labels, C, passes=100):
     return (SVM(4, C=C, passes=passes).coefficients(support, labels) @ support).numpy()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
 def test_the_svm_reaches_the_objective_that_liblinear_reaches(C):
     support, labels, _, _ = tasks(batch=2, shots=5, spread=1.5)

@@ -18,7 +18,7 @@ print("n is", n)
 """
 EXPERIMENT = """
 from sibrepro.facts import Experiment
-record = Experiment("answers", dict, tolerance={"*": 0.5}).run({"n": n}, lambda p: ({"answer": 42.0 + p["n"]}, {}))
+record = Experiment("answers", dict, lambda p: ({"answer": 42.0 + p["n"]}, {}), tolerance={"*": 0.5}).run({"n": n})
 """
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 
@@ -40,6 +40,7 @@ def add(root, name, cells, quick):
     (root / "notebooks" / "params" / "quick" / f"{name}.yaml").write_text(json.dumps(quick))
 
 
+@pytest.mark.thorough
 def test_a_failing_notebook_is_named_with_cell_and_error_while_the_others_run(project, capfd):
     assert __main__.main(["run"]) == 1
     said = capfd.readouterr().out
@@ -52,6 +53,7 @@ def test_a_failing_notebook_is_named_with_cell_and_error_while_the_others_run(pr
     assert "cell 1:" in said
 
 
+@pytest.mark.thorough
 def test_only_what_changed_is_run_again(project, capfd):
     good = pipeline.jobs("quick", ["01"])
     assert [o.status for o in pipeline.run_all(good)] == ["done"]
@@ -78,10 +80,15 @@ def test_changed_code_or_facts_make_a_notebook_run_again(project, monkeypatch):
     job = pipeline.jobs("quick", ["01"])[0]
     job.executed.parent.mkdir(parents=True)
     job.executed.touch()
-    job.state.write_text(json.dumps({"fingerprint": job.fingerprint(), "seconds": 1.0, "products": []}))
+    state = {"content": job.content(), "code": job.code, "seconds": 1.0, "products": []}
+    job.state.write_text(json.dumps(state))
+    assert "sibrepro.plots" in state["code"]
     assert job.why() is None
-    monkeypatch.setattr(pipeline, "_code_and_facts", lambda: "other code")
-    assert "code or facts changed" in job.why()
+    job.state.write_text(json.dumps(state | {"code": state["code"] | {"sibrepro.plots": "another"}}))
+    assert job.why() == "code changed: sibrepro.plots"
+    job.state.write_text(json.dumps(state))
+    monkeypatch.setattr(pipeline, "_facts", lambda: "other facts")
+    assert "facts changed" in job.why()
 
 
 @pytest.mark.parametrize("state", ["", "{", "5", "[]", '{"seconds": 3}'])
@@ -95,11 +102,12 @@ def test_a_truncated_state_is_a_first_run_and_stops_nothing(project, state, monk
     assert pipeline.executed() == {}
 
 
+@pytest.mark.thorough
 def test_what_was_executed_by_older_code_is_not_shown_as_executed_here(project, monkeypatch):
     monkeypatch.setattr(paths, "PROFILES", ("quick",))
     pipeline.run_all(pipeline.jobs("quick", ["01"]))
     assert set(pipeline.executed()) == {"01_good"}
-    monkeypatch.setattr(pipeline, "_code_and_facts", lambda: "newer code")
+    monkeypatch.setattr(pipeline.Job, "code", {"sibrepro.plots": "newer"})
     assert pipeline.executed() == {}
 
 
@@ -117,6 +125,7 @@ def test_a_profile_without_parameters_for_a_notebook_is_an_error_that_names_the_
         pipeline.jobs("cpu")
 
 
+@pytest.mark.thorough
 def test_a_kernel_that_dies_is_reported_and_does_not_stop_the_others(project):
     add(project, "00_dies", [("n = 1", ["parameters"]), ("import os; os._exit(9)", [])], {})
     outcomes = pipeline.run_all(pipeline.jobs("quick", ["00", "01"]))
@@ -128,11 +137,12 @@ def test_a_kernel_that_dies_is_reported_and_does_not_stop_the_others(project):
 def with_facts(project):
     """A notebook whose run is published with answer 42 + n."""
     add(project, "03_asks", [("n = 1", ["parameters"]), (EXPERIMENT, [])], {"n": 1})
-    experiment = Experiment("answers", dict)
+    experiment = Experiment("answers", dict, None)
     publish.add(experiment, [record(experiment, {"n": 1}, {"answer": 43.0})])
     return experiment
 
 
+@pytest.mark.thorough
 def test_the_quick_profile_computes_published_runs_again_and_says_how_they_fared(with_facts, capfd):
     assert __main__.main(["run", "--only", "03"]) == 0
     said = capfd.readouterr()
@@ -142,6 +152,7 @@ def test_the_quick_profile_computes_published_runs_again_and_says_how_they_fared
     assert "recomputed here 1, agree 1" in capfd.readouterr().out, "also where nothing had to run again"
 
 
+@pytest.mark.thorough
 def test_a_published_number_that_is_wrong_is_named_and_the_command_fails(with_facts, capfd):
     publish.add(with_facts, [record(with_facts, {"n": 1}, {"answer": 44.0})])
     assert __main__.main(["run", "--only", "03"]) == 1
@@ -151,6 +162,7 @@ def test_a_published_number_that_is_wrong_is_named_and_the_command_fails(with_fa
     assert "recomputed here 1, agree 0" in said
 
 
+@pytest.mark.thorough
 def test_started_again_what_was_finished_is_loaded(with_facts, project, capfd):
     fails = [("n = 1", ["parameters"]), (EXPERIMENT, []), ("raise KeyError('lost')", [])]
     add(project, "03_asks", fails, {"n": 1})
@@ -163,6 +175,7 @@ def test_started_again_what_was_finished_is_loaded(with_facts, project, capfd):
     assert "computing" not in said
 
 
+@pytest.mark.thorough
 def test_no_tracked_file_is_written(with_facts, project):
     tracked = [project / "results" / "facts", project / "figures", project / "results" / "tables"]
     before = {file: file.read_bytes() for folder in tracked for file in folder.rglob("*") if file.is_file()}

@@ -92,6 +92,7 @@ def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(exp
         plain.published(Settings(1)).files.checkpoint("best")
 
 
+@pytest.mark.thorough
 def test_publishing_a_newer_run_in_the_place_of_an_older_can_be_killed_at_any_write(experiment, tmp_path, monkeypatch):
     older = dataclasses.replace(experiment, name="replaced")
     newer = dataclasses.replace(older, version=2)

@@ -66,6 +66,7 @@ def kernel_lives(tmp_path) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.exhaustive
 def test_points_that_crash_or_lose_their_kernel_are_recorded_while_the_rest_go_on(tmp_path, capfd):
     notebook = tiny.write(tmp_path, tiny.COUNT, BEHAVE, tiny.RECORD)
     tiny.record_of(1)
@@ -94,6 +95,7 @@ def test_points_that_crash_or_lose_their_kernel_are_recorded_while_the_rest_go_o
     assert list(rows()["point_status"]).count("done") == 2
 
 
+@pytest.mark.exhaustive
 def test_a_sweep_killed_half_way_goes_on_where_it_was_and_computes_no_finished_point_again(tmp_path):
     gate = 'from pathlib import Path\nimport time\nwhile a > 1 and not Path({folder!r}, "go").exists(): time.sleep(0.1)'
     notebook = tiny.write(tmp_path, tiny.COUNT, gate, tiny.RECORD)
@@ -125,6 +127,7 @@ def test_a_sweep_killed_half_way_goes_on_where_it_was_and_computes_no_finished_p
     assert sorted(tiny.executed(tmp_path)) == ["1", "2", "2", "3", "3"]
 
 
+@pytest.mark.thorough
 def test_a_point_over_its_time_is_killed_with_its_kernel_and_recorded_as_failed(tmp_path, capfd):
     notebook = tiny.write(tmp_path, HANG)
     assert sweep(notebook, "-g", "a=2", "--timeout", "8s") == 1
@@ -133,6 +136,7 @@ def test_a_point_over_its_time_is_killed_with_its_kernel_and_recorded_as_failed(
     tiny.until(lambda: not kernel_lives(tmp_path), 5)
 
 
+@pytest.mark.thorough
 def test_two_processes_do_not_execute_a_point_at_the_same_time_and_the_second_takes_the_first_s_result(tmp_path):
     point = Point("tiny", Notebook.read(tiny.write(tmp_path, tiny.COUNT)), {"a": 2}, ("a",))
     (place() / ".running").mkdir(parents=True)
@@ -175,6 +179,7 @@ def test_names_are_readable_short_and_differ_when_any_parameter_does(tmp_path):
     assert fixed_otherwise != names[3]
 
 
+@pytest.mark.thorough
 def test_what_plain_papermill_put_into_the_folder_counts_and_half_of_it_does_not(tmp_path):
     notebook = tiny.write(tmp_path, tiny.COMPUTE)
     place().mkdir(parents=True)
@@ -195,6 +200,7 @@ def test_what_plain_papermill_put_into_the_folder_counts_and_half_of_it_does_not
     assert read(point).metrics == {"double": 12.0}, "the same, read from the outputs alone"
 
 
+@pytest.mark.thorough
 def test_a_plain_papermill_call_that_failed_is_a_failed_point(tmp_path):
     for name, cell in {"error": "raise KeyError('lost')", "dead": "import os; os._exit(9)"}.items():
         notebook = tiny.write(tmp_path, cell, "b = 2", name=name)
@@ -400,6 +406,7 @@ def test_a_plot_shows_a_mean_for_each_value_with_lines_and_facets_in_the_order_o
     plt.close("all")
 
 
+@pytest.mark.thorough
 def test_the_command_writes_a_file_and_refuses_what_cannot_be_drawn(folder, tmp_path, capsys):
     command = ["plot", folder, "--x", "K", "--hue", "eta"]
     assert sweep(*command, "--y", "last/test") == 0

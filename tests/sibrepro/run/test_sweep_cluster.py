@@ -18,6 +18,8 @@ from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep import run
 from sibrepro.run.sweep.point import Point, read, work
 
+pytestmark = pytest.mark.exhaustive
+
 WAIT = """
 from pathlib import Path
 import time

@@ -10,15 +10,19 @@ import re
 import nbformat
 import pandas as pd
 import pytest
+from made_up import as_if_computed
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from pages import pages
 
 from sibrepro import __main__, claims, paths
 from sibrepro import site as report
+from sibrepro.claim import OPEN
 from sibrepro.facts import Record, publish
 from sibrepro.run import pipeline
 from sibrepro.site import maths
 from sibrepro.studies.spinning_lines.plan import OPTIMUM, PAPER
+
+pytestmark = pytest.mark.thorough
 
 RESULTS = paths.PACKAGE.parents[1] / "results"
 STORY = r"# 7 · A story" + "\n\n" + r"Since $\frac{a}{b}=\log p$, so [there](02_other.ipynb) and [not there](../x.py)."
@@ -39,9 +43,8 @@ def tiny(tmp_path, monkeypatch):
         parameters = tmp_path / "notebooks" / "params" / profile / "01_story.yaml"
         parameters.parent.mkdir(parents=True)
         parameters.touch()
-    pipeline._code_and_facts.cache_clear()
-    yield tmp_path
-    pipeline._code_and_facts.cache_clear()
+    pipeline._facts.cache_clear()
+    return tmp_path
 
 
 def fact(version=1, **metrics):
@@ -120,7 +123,7 @@ def test_without_tables_and_runs_everything_is_honestly_not_measured(tiny):
     front = report.build()
     assert front == tiny / "results" / "local" / "report" / "index.html"
     site = pages(front.parent)
-    measured = [claim for group in claims.claims().values() for claim in group if claim.verdict != claims.OPEN]
+    measured = [claim for group in claims.claims().values() for _, claim in group if claim.verdict != OPEN]
     assert [claim.where for claim in measured] == ["eq. (vae)", "section 3"], "identities, which need no run"
     assert set(site) == {"index.html", "01_story.html", "runs.html"}
     assert "nothing yet" in site["index.html"].text
@@ -141,7 +144,7 @@ def execute(word, profile="quick"):
     """What `./run_all.sh` leaves of a run with success."""
     (job,) = pipeline.jobs(profile)
     write(job.executed, word)
-    state = {"fingerprint": job.fingerprint(), "seconds": 3.0, "products": []}
+    state = {"content": job.content(), "code": job.code, "seconds": 3.0, "products": []}
     job.state.write_text(json.dumps(state))
 
 
@@ -166,7 +169,7 @@ def test_a_notebook_is_shown_as_it_comes_if_it_failed_or_is_not_the_present_one(
     execute("words of quick")
     assert "words of quick" in story()
     publish.add(OPTIMUM, [fact(x=1.0)])
-    pipeline._code_and_facts.cache_clear()  # another process would not remember
+    pipeline._facts.cache_clear()  # another process would not remember
     assert "as committed" in story(), "facts changed"
     execute("words of quick")
     assert "words of quick" in story()
@@ -217,7 +220,7 @@ def test_the_front_page_says_how_runs_computed_here_compare_with_the_published(t
     publish.add(OPTIMUM, [fact(x=1.0)])
     assert "recomputed here" not in pages(report.build().parent)["index.html"].text
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
-    OPTIMUM.run(PAPER, lambda p: ({"x": here}, {}))
+    as_if_computed(OPTIMUM, PAPER, ({"x": here}, {}))
     index = report.build().read_text()
     assert f"recomputed here 1, agree {agree}" in index
     assert ("DISAGREES with the published run: x 1 -&gt; 2" in index) is not bool(agree)

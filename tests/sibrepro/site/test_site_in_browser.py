@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from chromium import browser, look, needs_chromium, requests
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.exhaustive, needs_chromium]
 
 SCREENS = {"desktop": (1280, 900), "phone": (390, 844)}
 LOADED = """

@@ -30,6 +30,7 @@ def trained(bank):
     return any_way.train(SMALL, *bank)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("width", [0, 4])
 def test_what_is_trained_fits_any_ways_and_features_and_is_the_same_again(bank, width):
     settings = dataclasses.replace(SMALL, width=width)

@@ -16,7 +16,7 @@ from sibcore import datasets
 from sibrepro.statistics import Score
 from sibrepro.studies.few_shot import figures, plan
 from sibrepro.studies.few_shot import tables as few_shot_tables
-from sibrepro.studies.few_shot.plan import FewShotNotebook, Study
+from sibrepro.studies.few_shot.plan import FewShotNotebook, FewShotRuns
 
 mpl.use("agg")
 
@@ -49,7 +49,7 @@ def test_a_task_shows_support_and_queries_of_each_class(monkeypatch):
 
 
 def test_training_curves_have_a_line_for_each_K(by_setting, monkeypatch):
-    monkeypatch.setattr(plan, "published", lambda *_: Study(by_setting, {}, {}, {}, {}))
+    monkeypatch.setattr(plan, "published", lambda *_: FewShotRuns(by_setting, {}, {}, {}, {}))
     figure = drawn("03_training_curves", p=FewShotNotebook())
     assert [[line.get_label() for line in axis.lines] for axis in figure.axes] == [["K = 0", "K = 3"]] * 4
     assert figure.axes[0].lines[0].get_xydata().tolist() == [[1000, 1.0], [2000, 0.9]]
@@ -58,7 +58,7 @@ def test_training_curves_have_a_line_for_each_K(by_setting, monkeypatch):
 
 
 def test_gains_by_network_are_ours_and_the_papers(by_setting, monkeypatch):
-    monkeypatch.setattr(plan, "published", lambda *_: Study(by_setting, {}, {}, {}, {}))
+    monkeypatch.setattr(plan, "published", lambda *_: FewShotRuns(by_setting, {}, {}, {}, {}))
     rows = [
         ("ours", "cifar-fs", "conv4-64", 1, 60.0, 9.0, 0.2),
         ("paper", "mini-imagenet", "wrn-28-10", 5, 77.5, 1.4, None),
@@ -74,7 +74,7 @@ def test_gains_by_network_are_ours_and_the_papers(by_setting, monkeypatch):
 
 def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
     here = {key: records[:1] for key, records in by_setting.items()}
-    study = Study(by_setting, {}, {}, {}, {})
+    study = FewShotRuns(by_setting, {}, {}, {}, {})
     figure = drawn("03_accuracy_against_K", results=study, p=FewShotNotebook(), trained=here, mine=[])
     ours = next(line for line in figure.axes[0].lines if line.get_label() == "ours")
     assert list(ours.get_xdata()) == [0, 3]
@@ -86,7 +86,7 @@ def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
 
 
 def test_gain_by_episode(by_setting):
-    figure = drawn("03_gain_by_episode", results=Study(by_setting, {}, {}, {}, {}))
+    figure = drawn("03_gain_by_episode", results=FewShotRuns(by_setting, {}, {}, {}, {}))
     first, second = (by_setting[1, K][0].arrays["best/1shot"].astype(int) for K in (0, 3))
     assert figure.axes[0].get_title() == f"1-shot: {100 * (second < first).mean():.0f} % of the tasks lose"
     seeds = [by_setting[5, 3][s].metrics["best/5shot"] - by_setting[5, 0][s].metrics["best/5shot"] for s in (0, 1)]
@@ -94,8 +94,8 @@ def test_gain_by_episode(by_setting):
 
 
 def test_reliability_before_and_after_the_steps(inside, by_setting, monkeypatch):
-    monkeypatch.setattr("sibrepro.few_shot.looks.inside", lambda trained: inside)
-    results = Study(by_setting, {}, {}, {}, {})
+    monkeypatch.setattr("sibrepro.meta_training.along_the_steps.inside", lambda trained: inside)
+    results = FewShotRuns(by_setting, {}, {}, {}, {})
     figure = drawn("03_reliability", results=results, p=FewShotNotebook(), steps_shown=3)
     for k, axis in zip((0, 3), figure.axes, strict=False):
         error = 100 * inside.metrics[f"calibration_error/{k}"]
@@ -129,8 +129,8 @@ def test_methods_are_ordered_by_accuracy_and_marked_by_kind():
 def test_balance_has_two_points_for_each_method(monkeypatch):
     columns = ["method", "sib", "balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95"]
     scores = pd.DataFrame([("SIB", True, 70, 1, 60, 1), ("Ridge", False, 60, 1, 58, 1)], columns=columns)
-    monkeypatch.setattr("sibrepro.few_shot.tables.balance_scores", lambda results: scores)
-    figure = drawn("03_unbalanced_queries", results=Study({}, {}, {}, {}, {}))
+    monkeypatch.setattr("sibrepro.studies.few_shot.tables.balance_scores", lambda results: scores)
+    figure = drawn("03_unbalanced_queries", results=FewShotRuns({}, {}, {}, {}, {}))
     (axis,) = figure.axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["Ridge", "SIB"]
     assert [container.lines[0].get_xdata()[0] for container in axis.containers] == [60, 58, 70, 60]

@@ -12,13 +12,14 @@ from sibrepro.facts import Record
 from sibrepro.facts.record import as_dict
 from sibrepro.meta_training import shipped
 from sibrepro.meta_training.pretraining import PRETRAIN
+from sibrepro.meta_training.runs import SHIPPED, gain, sib_score
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.rivals import BASELINES
 from sibrepro.studies.few_shot import plan
 from sibrepro.studies.few_shot.compression import COMPRESSION, JPEG
 from sibrepro.studies.few_shot.imbalance import UNBALANCED
-from sibrepro.studies.few_shot.plan import FewShotNotebook, Study
+from sibrepro.studies.few_shot.plan import FewShotNotebook, FewShotRuns
 from sibrepro.studies.few_shot.rivals import RIVAL
 
 
@@ -27,7 +28,7 @@ def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
 
 
-def ids(results: Study) -> dict[str, object]:
+def ids(results: FewShotRuns) -> dict[str, object]:
     """All runs of `results`, by what they are there for."""
     groups = {name: getattr(results, name) for name in ("sib", "inductive", "variants")}
     found = {name: {key: [r.id for r in seeds] for key, seeds in group.items()} for name, group in groups.items()}
@@ -45,16 +46,12 @@ def test_the_notebook_asks_for_every_combination_of_shots_K_and_seeds(home):
     assert {(r.method, r.shots) for r in p.rivals()} == {(name, shots) for name in BASELINES for shots in (1, 5)}
 
 
-def test_shipped_features_are_asked_for_only_where_they_are(tmp_path, monkeypatch):
-    monkeypatch.setenv("SIB_HOME", str(tmp_path / "nothing here"))
+def test_shipped_features_are_asked_for_only_where_they_are():
     p = FewShotNotebook(datasets=["cifar-fs", "mini-imagenet"], backbones=["conv4-64", "wrn-28-10"])
-    assert {e.features for e in p.experiments()} == {"images"}
-    place = shipped.file("cifar-fs", "conv4-64")
-    place.parent.mkdir(parents=True)
-    place.touch()
     found = {(e.dataset, e.backbone): e.features for e in p.experiments()}
-    assert [key for key, value in found.items() if value == "shipped"] == [("cifar-fs", "conv4-64")]
-    assert len(found) == 4
+    assert found == {origin: "shipped" if shipped.file(*origin).is_file() else "images" for origin in found}
+    assert sorted(found.values()) == ["images", "images", "images", "shipped"]
+    assert all(shipped.file(*origin).is_file() for origin in SHIPPED)
 
 
 def test_variants_change_one_thing_each(home):
@@ -63,14 +60,13 @@ def test_variants_change_one_thing_each(home):
     def changed(p: FewShot) -> set[str]:
         return {name for name, value in as_dict(p).items() if value != base[name]}
 
-    changes = [changed(p) for p in FewShotNotebook().variants()]
-    assert [len(names) for names in changes] == [1] * 8 + [2]
-    assert changes[-2:] == [{"transductive"}, {"transductive", "shots"}]
-    assert [changed(p) for p in FewShotNotebook().image_variants()] == [
-        {"features", "views"},
-        {"features", "epochs"},
-        {"features", "epochs", "K"},
-    ]
+    inductive = [{"transductive"}, {"transductive", "shots"}]
+    variants = [set(changes) for changes in plan.VARIANTS.values()]
+    assert [changed(p) for p in FewShotNotebook().variants()] == [*variants, *inductive]
+    of_images = [set(changes) for changes in plan.IMAGE_VARIANTS.values()]
+    weak_start = set(plan.IMAGE_VARIANTS[plan.WEAK_START]) | {"K"}
+    assert [changed(p) for p in FewShotNotebook().image_variants()] == [*of_images, weak_start]
+    assert {len(names - {"features"}) for names in (*variants, *of_images)} == {1}
 
 
 def test_the_plan_is_the_papers_protocol_but_for_what_its_tables_vary():
@@ -88,7 +84,7 @@ def test_the_plan_is_the_papers_protocol_but_for_what_its_tables_vary():
                     assert p.transductive == (group is planned.sib)
                     assert p.test_episodes == {"cifar-fs": 5000, "mini-imagenet": 2000}[p.dataset]
         assert {key: [p.seed for p in settings] for key, settings in planned.sib.items()} == {
-            (shots, K): [0, 1, 2] for shots in (1, 5) for K in (0, 1, 3, 5)
+            (shots, K): [0, 1, 2] for shots in plan.SHOTS for K in plan.STEPS
         }
         assert set(planned.rivals) == {(name, shots) for name in BASELINES for shots in (1, 5)}
 
@@ -125,8 +121,8 @@ def test_the_study_of_cifar_fs_under_conv_4_64_is_published_in_full():
             FEW_SHOT.id(p): UNBALANCED.id(p) for p in planned.unbalanced.values() if p.features == "shipped"
         },
     }
-    assert len(plan.looked(COMPRESSION)) == 4
-    assert len(plan.looked(JPEG)) == 2
+    for experiment in (COMPRESSION, JPEG):
+        assert [r.id for r in plan.looked(experiment)] == [experiment.id(p) for p in plan.declared()[experiment]]
 
 
 def test_exactly_the_planned_runs_are_taken_seed_by_seed(home):
@@ -225,10 +221,10 @@ def test_pretrainings_that_are_published_have_their_networks():
 def test_gain_is_paired_and_score_has_all_seeds():
     before, after = [sib(60, K=0, seed=s) for s in (0, 1)], [sib(70, K=3, seed=s) for s in (0, 1)]
     differences = [after[s].arrays["best/1shot"].astype(float) - before[s].arrays["best/1shot"] for s in (0, 1)]
-    assert plan.gain(before, after).mean == pytest.approx(100 * np.mean(differences) / 75)
+    assert gain(before, after).mean == pytest.approx(100 * np.mean(differences) / 75)
     spread = np.mean(differences, 0).var() / 50 + np.mean(differences, 1).var(ddof=1) / 2
-    assert plan.gain(before, after).ci95 == pytest.approx(100 / 75 * 1.96 * spread**0.5)
+    assert gain(before, after).ci95 == pytest.approx(100 / 75 * 1.96 * spread**0.5)
     more = [after[s].arrays["best/5shot"].astype(float) - before[s].arrays["best/5shot"] for s in (0, 1)]
-    assert plan.gain(before, after, shots=5).mean == pytest.approx(100 * np.mean(more) / 75)
-    assert plan.sib_score(after).mean == pytest.approx(np.mean([r.metrics["best/1shot"] for r in after]))
-    assert plan.sib_score(after, shots=5).mean == pytest.approx(np.mean([r.metrics["best/5shot"] for r in after]))
+    assert gain(before, after, shots=5).mean == pytest.approx(100 * np.mean(more) / 75)
+    assert sib_score(after).mean == pytest.approx(np.mean([r.metrics["best/1shot"] for r in after]))
+    assert sib_score(after, shots=5).mean == pytest.approx(np.mean([r.metrics["best/5shot"] for r in after]))

@@ -75,6 +75,7 @@ def trained(home, monkeypatch):
     return lambda K: few_shot(FewShot(K=K, test_episodes=50, **same))
 
 
+@pytest.mark.thorough
 def test_the_run_of_a_trained_sib(trained):
     record = unbalanced(trained(1))
     assert record.metrics["balanced"] == pytest.approx(trained(1).metrics["best/1shot"])

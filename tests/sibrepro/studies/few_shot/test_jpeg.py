@@ -20,6 +20,7 @@ def test_jpeg_changes_a_picture_a_little_and_the_more_the_lower_its_quality():
     assert 0 < fine.mean() < coarse.mean()
 
 
+@pytest.mark.thorough
 def test_the_original_version_gives_the_numbers_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     noisy = few_shot_set(8, 16, noise=0.5)

@@ -6,8 +6,7 @@ import pytest
 from tiny_images import few_shot_set, untrained_network
 
 from sibcore.evaluate import evaluate
-from sibrepro.meta_training.banks import banks_of as source
-from sibrepro.meta_training.banks import tasks
+from sibrepro.meta_training.banks import banks_of, tasks
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import few_shot
 from sibrepro.rivals import BASELINES
@@ -23,7 +22,7 @@ def test_a_rival_is_scored_on_the_tasks_of_the_few_shot_runs(tmp_path, monkeypat
     trained = few_shot(FewShot(K=0, steps=1, **same), noisy, network)
     assert record.provenance["data"] == trained.provenance["data"]
 
-    bank = source(FewShot(**same), noisy, network).load()["test"]
+    bank = banks_of(FewShot(**same), noisy, network).load()["test"]
     method = BASELINES["soft-k-means"](5, **record.metrics["options"])
     for name, alpha in {"balanced": None, "unbalanced": 2.0}.items():
         score = evaluate(method, bank.features, tasks(FewShot(**same), bank, "test", alpha))

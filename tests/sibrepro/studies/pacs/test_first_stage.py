@@ -14,6 +14,8 @@ from sibrepro.studies.pacs import banks, experiment, first_stage, plan, rotation
 from sibrepro.studies.pacs.first_stage import FineTuned, split_rows
 from sibrepro.studies.pacs.plan import StagesNotebook
 
+pytestmark = pytest.mark.thorough
+
 IMAGES, CLASSES = 30, ("dog", "horse", "house")
 
 

@@ -6,13 +6,12 @@ import torch
 from adaptation_domains import NAMES, domains, setting
 from torch import nn
 
-from sibrepro.facts import Inputs as Source
-from sibrepro.studies.pacs import experiment as adaptation_runs
-from sibrepro.studies.pacs.experiment import ADAPTATION, Adaptation, Pictures, adapt, domain_rows
+from sibrepro.facts import Inputs
+from sibrepro.studies.pacs.experiment import ADAPTATION, Adaptation, Pictures, adapt, compute, domain_rows
 
 
 def origin(bank):
-    return Source(bank.hashes, lambda: (bank, nn.Identity()))
+    return Inputs(bank.hashes, lambda: (bank, nn.Identity()))
 
 
 def test_a_record_has_one_prediction_for_each_image_of_the_target():
@@ -28,9 +27,10 @@ def test_a_record_has_one_prediction_for_each_image_of_the_target():
     assert record.metrics["accuracy"] == pytest.approx(100 * right)
 
 
+@pytest.mark.thorough
 def test_the_same_parameters_give_the_same_answers_and_another_seed_others():
     bank = domains()
-    first, again, other = (adaptation_runs.train_and_test(setting(seed=s), bank, nn.Identity())[1] for s in (0, 0, 1))
+    first, again, other = (compute(setting(seed=s), (bank, nn.Identity()))[1] for s in (0, 0, 1))
     assert (first["loss"] == again["loss"]).all()
     assert (first["predicted"] == again["predicted"]).all()
     assert (first["loss"] != other["loss"]).any()

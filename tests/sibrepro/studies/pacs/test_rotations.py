@@ -52,6 +52,7 @@ def test_each_image_is_seen_in_four_turns(data, tmp_path):
             assert torch.allclose(found[turns, row], expected, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", ["features", "activations"])
 @torch.no_grad()
 def test_the_whole_network_is_its_upper_part_after_its_lower(data, tmp_path, part):

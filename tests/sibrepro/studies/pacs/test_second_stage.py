@@ -21,6 +21,8 @@ from sibrepro.studies.pacs.second_stage import (
     predict,
 )
 
+pytestmark = pytest.mark.thorough
+
 SHORT = {"target": "sketch", "steps": 4, "batch": 2, "images": 10, "eta": 0.1}
 
 
@@ -66,8 +68,8 @@ def test_labels_of_the_sources_do():
     made = bank(noise=1.0)
     looks = {chosen_look(with_other_labels(made, name), "sketch") for name in NAMES} | {chosen_look(made, "sketch")}
     assert looks <= set(LOOKS)
-    first = second_stage._compute(SecondStage(**SHORT), made)[1]
-    other = second_stage._compute(SecondStage(**SHORT), with_other_labels(made, "photo"))[1]
+    first = second_stage.compute(SecondStage(**SHORT), made)[1]
+    other = second_stage.compute(SecondStage(**SHORT), with_other_labels(made, "photo"))[1]
     assert not np.array_equal(first["predicted"], other["predicted"])
 
 
@@ -80,7 +82,7 @@ def test_tasks_with_shift_are_sources_seen_by_networks_of_other_sources():
 
 def test_without_steps_each_image_has_the_class_of_the_nearest_weight():
     made = bank()
-    _, arrays = second_stage._compute(SecondStage(**SHORT, K=0, look="sources/own/1"), made)
+    _, arrays = second_stage.compute(SecondStage(**SHORT, K=0, look="sources/own/1"), made)
     seen = banks.view(made, banks.key(["sketch"], rot=True), "sketch", Look("sources", "own", 1.0))
     assert np.array_equal(arrays["predicted"], (seen.features @ seen.start.T).argmax(1).numpy())
     assert set(arrays) == {"labels", "predicted"}
@@ -89,16 +91,16 @@ def test_without_steps_each_image_has_the_class_of_the_nearest_weight():
 def test_a_rotation_step_of_length_zero_is_none():
     made = bank()
     steps = {"K": 0, "look": "sources/sources/0"}
-    plain = second_stage._compute(SecondStage(**SHORT, **steps), made)[1]["predicted"]
-    turned = second_stage._compute(SecondStage(**SHORT, **steps, start="turned", turn_rate=0.0), made)[1]["predicted"]
-    far = second_stage._compute(SecondStage(**SHORT, **steps, start="turned", turn_rate=50.0), made)[1]["predicted"]
+    plain = second_stage.compute(SecondStage(**SHORT, **steps), made)[1]["predicted"]
+    turned = second_stage.compute(SecondStage(**SHORT, **steps, start="turned", turn_rate=0.0), made)[1]["predicted"]
+    far = second_stage.compute(SecondStage(**SHORT, **steps, start="turned", turn_rate=50.0), made)[1]["predicted"]
     assert np.array_equal(plain, turned)
     assert not np.array_equal(plain, far)
 
 
 def test_rotations_need_a_network_that_learned_them():
     with pytest.raises(ValueError, match=r"eq. \(ssup\) needs turned images"):
-        second_stage._compute(SecondStage(**SHORT, K=0, network="source-only", start="turned", turn_rate=1.0), bank())
+        second_stage.compute(SecondStage(**SHORT, K=0, network="source-only", start="turned", turn_rate=1.0), bank())
 
 
 def test_the_step_size_is_the_best_on_sources_in_the_targets_place():
@@ -107,7 +109,7 @@ def test_the_step_size_is_the_best_on_sources_in_the_targets_place():
     sums = {}
     for eta in second_stage.ETAS:
         trials = [SecondStage(**SHORT | {"eta": eta, "held": held, "images": 64}) for held in NAMES[:3]]
-        sums[eta] = sum(second_stage._compute(p, made)[0]["accuracy"] for p in trials)
+        sums[eta] = sum(second_stage.compute(p, made)[0]["accuracy"] for p in trials)
     assert sums[record.metrics["eta"]] == max(sums.values())
 
 
@@ -117,7 +119,7 @@ def test_what_xi_learns_from_is_the_best_on_sources_in_the_targets_place():
     sums = {}
     for tasks in second_stage.TASKS:
         trials = [SecondStage(**SHORT | {"tasks": tasks, "held": held, "images": 64}) for held in NAMES[:3]]
-        sums[tasks] = sum(second_stage._compute(p, made)[0]["accuracy"] for p in trials)
+        sums[tasks] = sum(second_stage.compute(p, made)[0]["accuracy"] for p in trials)
     assert sums[record.metrics["tasks"]] == max(sums.values())
 
 
@@ -125,8 +127,8 @@ def test_in_the_targets_place_xi_learns_from_sources_that_the_network_of_two_has
     made = bank(noise=1.0)
     p = SecondStage(**SHORT | {"tasks": "sources", "held": "photo"})
     assert second_stage.network_of(p) == banks.key(["photo", "sketch"])
-    _, plain = second_stage._compute(p, made)
-    _, other = second_stage._compute(p, with_other_labels(made, "sketch"))
+    _, plain = second_stage.compute(p, made)
+    _, other = second_stage.compute(p, with_other_labels(made, "sketch"))
     assert np.array_equal(plain["predicted"], other["predicted"])
 
 

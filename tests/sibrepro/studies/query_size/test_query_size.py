@@ -15,9 +15,9 @@ from sibcore.sib import SIB
 from sibcore.vision.features import Features, feature_bank
 from sibrepro.meta_training.banks import SPLITS, tasks
 from sibrepro.meta_training.settings import FewShot
-from sibrepro.meta_training.training import few_shot, trained_sib
+from sibrepro.meta_training.training import FEW_SHOT, few_shot, trained_sib
 from sibrepro.studies.query_size import experiment
-from sibrepro.studies.query_size.experiment import FRESH, generalisation, losses, query_size, rescaled
+from sibrepro.studies.query_size.experiment import FRESH, QUERY_SIZE, RESCALED, generalisation, losses
 
 CLASSES, PER_CLASS, DIM = 6, 60, 5
 
@@ -77,6 +77,7 @@ def test_with_no_step_w_ignores_the_queries_and_does_not_overfit_them(bank):
     assert abs(found["gap"]) < 2 * found["gap_ci95"]
 
 
+@pytest.mark.thorough
 def test_a_trained_model_with_15_queries_is_the_same_either_way_and_longer_steps_change_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(experiment, "FRESH", 3)
@@ -84,17 +85,21 @@ def test_a_trained_model_with_15_queries_is_the_same_either_way_and_longer_steps
     world = {"data": noisy, "network": untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1])}
     small = FewShot(dataset="noise", eta=0.1, steps=20, val_episodes=10, test_episodes=30)
     usual, few = (few_shot(dataclasses.replace(small, queries=n), **world) for n in (15, 3))
-    tested = query_size(usual, **world)
+
+    def test(tester, trained):
+        return tester.run(FEW_SHOT.settings_of(trained), trained=trained, **world)
+
+    tested = test(QUERY_SIZE, usual)
     for split in ("val", "test"):
         assert tested.metrics[f"{split}/usual"] == tested.metrics[f"{split}/own"]
     assert tested.metrics["test/usual"] == pytest.approx(usual.metrics["best/1shot"])
-    assert rescaled(usual, **world).metrics["test"] == pytest.approx(usual.metrics["best/1shot"])
+    assert test(RESCALED, usual).metrics["test"] == pytest.approx(usual.metrics["best/1shot"])
 
-    shorter = rescaled(few, **world)
+    shorter = test(RESCALED, few)
     model = trained_sib(few)
     model.eta *= 3 / 15
     bank = feature_bank(world["network"], noisy, "test")
     fixed = tasks(dataclasses.replace(small, queries=15), bank, "test")
     assert shorter.metrics["test"] == pytest.approx(100 * evaluate(model, bank.features, fixed).mean)
     assert shorter.provenance["data"]["trained"] == few.files.checkpoint_hash("best")
-    assert (shorter.arrays["test/usual"] != query_size(few, **world).arrays["test/usual"]).any()
+    assert (shorter.arrays["test/usual"] != test(QUERY_SIZE, few).arrays["test/usual"]).any()

@@ -4,28 +4,27 @@ import dataclasses
 import io
 
 import matplotlib.pyplot as plt
-import nbformat
-import numpy as np
 import pytest
+from cells import drawn
 from PIL import Image
 
-from sibrepro import paths, plots
+from sibrepro import plots
 from sibrepro.studies.spinning_lines import figures as toy_figures
 from sibrepro.studies.spinning_lines import model as toy
-from sibrepro.studies.spinning_lines import optimum as toy_optimum
 from sibrepro.studies.spinning_lines.model import SpinningLines, SpinningLinesNotebook
 from sibrepro.studies.spinning_lines.plan import BNN, OPTIMUM, SIB
 
-NOTEBOOK = paths.notebooks() / "02_spinning_lines.ipynb"
+pytestmark = pytest.mark.thorough
+
 SMALL = SpinningLines(tasks=4, epochs=1, seeds=2, n=4, K=1)
 
 
 @pytest.fixture
 def records(scratch):
     return (
-        SIB.run(SMALL, toy.sib_experiment),
-        BNN.run(SMALL, toy.bnn_experiment),
-        OPTIMUM.run(SMALL, toy_optimum.experiment),
+        SIB.run(SMALL),
+        BNN.run(SMALL),
+        OPTIMUM.run(SMALL),
     )
 
 
@@ -33,13 +32,9 @@ def test_every_figure_can_be_drawn_for_the_smallest_problem(records):
     plots.style()
     sib, bnn, exact = records
     figures = [toy_figures.figure_3(SMALL, sib, bnn, reading) for reading in toy.likelihood_weights(SMALL)]
-    cells = [cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells if "plt.subplots" in cell.source]
-    assert len(cells) == 3  # those short enough to be drawn in the notebook itself
-    for cell in cells:
-        names = {"p": SMALL, "notebook": SpinningLinesNotebook(), "readings": toy.likelihood_weights(SMALL)}
-        names |= {"sib": sib, "exact": exact, "plots": plots, "plt": plt, "np": np, "toy_figures": toy_figures}
-        exec(cell, names)
-        figures.append(plt.gcf())
+    names = {"p": SMALL, "notebook": SpinningLinesNotebook(), "readings": toy.likelihood_weights(SMALL)}
+    names |= {"sib": sib, "exact": exact}
+    figures += [drawn(name, **names) for name in ("02_readings", "02_trajectories", "02_conditions")]
     for figure in figures:
         assert all(axis.get_xlabel() for axis in figure.axes if axis.get_label() != "<colorbar>")
         plt.close(figure)
@@ -53,7 +48,7 @@ def test_the_film_shows_k_from_zero_to_one_beyond_the_trained_steps(records):
 
 def test_the_table_has_a_row_for_every_run_sorted_by_its_settings(records):
     wide = dataclasses.replace(SMALL, sigma=2.0)
-    table = toy_figures.table_of_runs([SIB.run(wide, toy.sib_experiment), records[0]])
+    table = toy_figures.table_of_runs([SIB.run(wide), records[0]])
     assert table["sigma"].tolist() == [1.0, 2.0]
     assert table.loc[records[0].id, "kl_prior"] == round(records[0].metrics["sum/kl_prior"], 3)
     assert table.loc[SIB.id(wide), "true I(w;d)"] == round(wide.information, 3)

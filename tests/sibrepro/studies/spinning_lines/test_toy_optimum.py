@@ -33,6 +33,7 @@ def test_the_quadrature_has_the_moments_of_the_tasks():
     assert probability @ S == pytest.approx(p.n * (p.sigma**2 + p.mu**2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("reading", "sigma"), [("sum", 1.0), ("mean", 1.0), ("sum_of_squares", 1.0), ("sum", 2.0)])
 def test_free_minimisation_over_simulated_tasks_ends_at_the_optimum(reading, sigma):
     """Brute force: every task's theta, m and s as free numbers, nothing of the closed forms used."""

@@ -13,6 +13,8 @@ from sibrepro import paper
 from sibrepro.studies.synthetic_gradients import plan
 from sibrepro.studies.synthetic_gradients.plan import SyntheticGradientsNotebook
 
+pytestmark = pytest.mark.thorough
+
 mpl.use("agg")
 
 
