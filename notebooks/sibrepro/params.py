@@ -18,7 +18,6 @@ import pkgutil
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import Annotated, Any, TypeVar
 
 import yaml
@@ -43,7 +42,8 @@ Positive = Annotated[float, Field(gt=0)]
 one_or_several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 Several = Annotated[list[T], Field(min_length=1), one_or_several]
 
-IPYTHON_NAMES = {"In", "Out", "get_ipython", "exit", "quit", "open"}
+IPYTHON_NAMES = {"In", "Out"}
+VALUES = (bool, int, float, str, list, tuple, dict, type(None))  # what papermill can hand over
 CHECKED = "_sibcore_checked"
 
 
@@ -158,8 +158,7 @@ def describe(cls: type) -> str:
 
 
 def _is_plain(name: str, value: object) -> bool:
-    hidden = name.startswith("_") or name in IPYTHON_NAMES
-    return not hidden and not isinstance(value, (ModuleType, FunctionType, type))
+    return not name.startswith("_") and name not in IPYTHON_NAMES and isinstance(value, VALUES)
 
 
 def _names_in_parameter_cells(history: list[str], fields: set[str]) -> set[str]:

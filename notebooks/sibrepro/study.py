@@ -33,6 +33,7 @@ class Table:
         make: the table as a data frame, from published runs.
         how: how its numbers follow from the runs that a row names, in a sentence for readers.
         records: runs behind the table as a whole; rows name their own in a column "run" or "runs".
+        behind: the runs behind a row, for a table whose rows do not name them.
         own: picks the rows with the paper's numbers of its own method, which are counted by their verdict.
     """
 
@@ -40,6 +41,7 @@ class Table:
     make: Callable[[], pd.DataFrame]
     how: str
     records: Callable[[], Iterable[Record]] = tuple
+    behind: Callable[[Mapping[str, Any]], Iterable[Record]] | None = None
     own: Callable[[pd.DataFrame], pd.DataFrame] | None = None
 
 

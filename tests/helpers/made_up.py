@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 
 from sibrepro.facts import Experiment, Inputs, Numbers, Record, publish
+from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import as_dict
 
 
@@ -55,7 +56,8 @@ def run(
 
 def as_if_computed(experiment: Experiment, params: Any, numbers: Numbers, data: dict[str, str] | None = None) -> Record:
     """Keep numbers as a run of this machine, as if the experiment's own code had computed them."""
-    with mock.patch.object(Experiment, "code", experiment.code):
+    declared = mock.patch.dict(EXPERIMENTS)  # the experiment itself is declared again afterwards
+    with declared, mock.patch.object(Experiment, "code", experiment.code):
         return run(experiment, params, lambda p: numbers, data, keeps_files=False)
 
 

@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -54,15 +55,20 @@ def main(options: argparse.Namespace) -> int:
         print(f"{what} is no number, no published run and no table; the tables are {names}")
         return 1
     found = [place for place in places() if shows(place, what)]
-    if not found:
-        print(f"{what} stands in no published table and no claim, as far as they are rounded like this")
+    cited = in_texts(what) if found or "±" not in what else []
+    if not found and not cited:
+        print(f"{what} stands in no published table, no claim and no text, as far as they are rounded like this")
         return 1
-    print(
-        "\n".join(
-            [f"{what} stands in {len(found)} {'place' if len(found) == 1 else 'places'}", *of_places(found, known)]
-        )
-    )
+    heading = f"{what} stands in {counted(len(found), 'table row or claim', 'table rows and claims')}"
+    if cited:
+        heading += f" and {counted(len(cited), 'line of the texts', 'lines of the texts')}"
+    print("\n".join([heading, *of_places(found, known), *(["", *cited] if cited else [])]))
     return 0
+
+
+def counted(count: int, one: str, several: str) -> str:
+    """Return a count with its noun, such as "2 lines"."""
+    return f"{count} {one if count == 1 else several}"
 
 
 def records() -> dict[str, Record]:
@@ -90,8 +96,10 @@ def _parsed(text: str) -> tuple[float, ...]:
 
 def of_row(name: str, table: Table, number: int, row: Mapping[str, Any]) -> Iterator[Place]:
     """Yield the numbers in a row of a table: ours, or the paper's where nothing is measured."""
-    behind = [str(row[link]) for link in LINKS if link in row and not pd.isna(row[link])]
-    runs = tuple(" ".join(behind).replace(STALE, "").split()) or tuple(record.id for record in table.records())
+    named = [str(row[link]) for link in LINKS if link in row and not pd.isna(row[link])]
+    runs = tuple(" ".join(named).replace(STALE, "").split())
+    if not runs:
+        runs = tuple(record.id for record in (table.behind(row) if table.behind else table.records()))
     for column, ci95 in VALUES.items():
         value = row.get(column)
         if value is None or pd.isna(value):
@@ -153,13 +161,14 @@ def of_places(found: list[Place], known: Mapping[str, Record]) -> list[str]:
 
 
 def in_texts(asked: str) -> list[str]:
-    """Return the lines of the README and the documents that show the number, with what it is there."""
+    """Return where the README and the documents show the number, with the words of the comment that names it there."""
+    wanted = asked.partition("±")[0].strip()
     lines = []
-    for file in (readme.file(), readme.cards()):
+    for file in filter(Path.is_file, (readme.file(), readme.cards())):
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            cited = [what for shown, what in readme.NUMBER.findall(line) if shown == asked.partition("±")[0].strip()]
-            lines += [f"{paths.relative(file)}, line {number}: {what}" for what in cited]
-    return ["", *lines] if lines else []
+            names = [name for shown, name in readme.NUMBER.findall(line) if shown == wanted]
+            lines += [f"{paths.relative(file)}, line {number}: {name}" for name in names]
+    return lines
 
 
 def described(runs: list[Record]) -> str:

@@ -74,9 +74,9 @@ class _Site:
         shown = {name: executed.get(name, (file, as_it_comes)) for name, file in files.items()}
         self.notebooks = [render(name, *copy, shown) for name, copy in shown.items()]
         found = {file.stem: read_table(file) for file in sorted((paths.published() / "tables").glob("*.csv"))}
-        titles = {name: table.title for name, table in all_tables().items()}
-        self.tables = {name: found[name] for name in dict.fromkeys([*titles, *found]) if name in found}
-        self.titles = {name: titles.get(name, name.replace("_", " ").capitalize()) for name in self.tables}
+        declared = {name: table.title for name, table in all_tables().items()}
+        self.titles = declared | {name: name.replace("_", " ").capitalize() for name in found if name not in declared}
+        self.tables = {name: found[name] for name in self.titles if name in found}
         self.records = records()
         self.now = provenance.collect({}, 0.0)
         loader = jinja2.FileSystemLoader(ASSETS)

@@ -30,6 +30,7 @@ STUDY = Study(
             make=lambda: tables.differences(plan.published()),
             how=DIFFERENCE,
             records=lambda: flat(plan.published()),
+            behind=tables.behind_difference,
         ),
         "equal_footing_shapes": Table(
             title="Equal footing, other shapes",

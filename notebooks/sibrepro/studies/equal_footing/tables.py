@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,18 @@ def differences(found: Found, sib: str = "") -> pd.DataFrame:
             names = {"method": title(method, tasks), "shots": shots, "queries": queries}
             rows.append(names | {"gain": gain.mean, "ci95": gain.ci95})
     return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
+
+
+def behind_difference(row: Mapping[str, Any]) -> list[Record]:
+    """Return the runs behind a row of `differences`: the best SIB's and the rival's."""
+    found, shots = published(), row["shots"]
+    rivals = [
+        record
+        for (method, tasks, s), records in found.items()
+        if (title(method, tasks), s) == (row["method"], shots) and method not in SIBS
+        for record in records
+    ]
+    return [*found[best(found, shots), "mixture", shots], *rivals]
 
 
 def shapes(found: Found) -> pd.DataFrame:

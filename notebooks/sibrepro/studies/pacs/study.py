@@ -23,6 +23,7 @@ STUDY = Study(
             title="PACS, differences",
             make=lambda: tables.differences(plan.published(), tables.PAIRS),
             how="the difference of two methods on the same target images, with the seeds that both have",
+            behind=tables.behind_difference,
         ),
     },
     claims=claims,

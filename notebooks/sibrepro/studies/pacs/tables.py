@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -106,6 +107,15 @@ def differences(found: Mapping[str, Scores], pairs: Sequence[tuple[Key, Key]]) -
         for target, number in gains(methods.get(before, {}), methods.get(after, {})).items()
     ]
     return pd.DataFrame(rows, columns=["features", "before", "after", "target", "gain", "ci95"])
+
+
+def behind_difference(row: Mapping[str, Any]) -> list[Record]:
+    """Return the runs behind a row of `differences`: both methods, on its target or on all."""
+    methods = {name_of(key): by_target for key, by_target in published()[row["features"]].items()}
+    both = [methods[row["before"]], methods[row["after"]]]
+    if row["target"] == AVERAGE:
+        return [record for by_target in both for record in flat(by_target)]
+    return [record for by_target in both for record in by_target[row["target"]]]
 
 
 def reading(methods: Scores) -> pd.DataFrame:
