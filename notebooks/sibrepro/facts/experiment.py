@@ -1,4 +1,7 @@
-"""An experiment: one kind of run. What its settings are, how a run is computed, and how far its numbers may move."""
+"""`Experiment`: one kind of run. It says which settings a run has, how it is computed and how exactly it repeats.
+
+`Experiment.run` is how notebooks compute runs, `Experiment.published` and `facts` are how tables and figures read them.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,21 @@ import numpy as np
 
 from sibcore import fingerprint
 from sibrepro.facts import compare, local, manifest, published
-from sibrepro.facts.record import Record, run_id
+from sibrepro.facts.record import Record, experiment_of, run_id
 
-EXPERIMENTS: dict[str, Experiment] = {}  # all that were declared so far, by name
-STALE = "†"
-Numbers = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]  # metrics and arrays of a run
+EXPERIMENTS: dict[str, Experiment] = {}  # every experiment declared so far, by name
+STALE = "†"  # follows the id of a published run that an older version of its experiment computed
+Numbers = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]  # the metrics and arrays of a run, by name
 
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What a run is computed from, loaded when it is needed, and the hashes of what that is made of."""
+    """The data that a run is computed from.
+
+    Attributes:
+        hashes: the hash of each data set or file by name; a run of other data is not used again.
+        load: loads the data. It is called only if the run has to be computed.
+    """
 
     hashes: dict[str, str]
     load: Callable[[], Any]
@@ -33,20 +41,21 @@ class Experiment:
     """One kind of run.
 
     Attributes:
-        name: the first part of its runs' ids, and of the files that hold its published runs.
-        settings: the class of its parameters.
-        compute: makes `Numbers` from settings; with `inputs` also from what these load, with `keeps_files` also from
-            the run's folder.
-        inputs: makes `Inputs` from settings, and from what a caller of `run` has at hand already, such as images.
-        keeps_files: whether a run leaves files besides its numbers: checkpoints from which it goes on, a network.
-        state: the file in the run's folder that only a stopped run needs; it goes when the run is done.
-        version: raised by hand when numbers may change; published runs of an older version are marked.
-        oldest: the fields with which it was first published, part of every id. Later ones enter an id only where they
-            are not default, so that a new option renames no run.
-        tolerance: how far a metric may move when it is computed again, by pattern of its name.
-        checkpoints: names of checkpoints that are published, those of all runs in one file.
-        network: a file in the run's folder that is published as it is.
-        kept_here: beginnings of the names of arrays that are not published.
+        name: the beginning of its runs' ids, and the name of the files that hold its published runs.
+        settings: the class of a run's parameters, a dataclass.
+        compute: computes the metrics and arrays of a run. It is called with the settings, then what `inputs` loaded (if
+            there are inputs), then the run's folder (if it keeps files).
+        inputs: returns the `Inputs` for some settings. It also takes what a caller of `run` has loaded already, such as
+            images, as keyword arguments.
+        keeps_files: whether a run writes files into its folder, such as a network or a checkpoint to resume from.
+        state: the file from which a stopped run resumes. It is deleted when the run is done.
+        version: raised by hand when numbers may change. Published runs of an older version are marked and recomputed.
+        oldest: the fields with which the experiment was first published, which are part of every id. A later field is
+            part of an id only where it is not the default, so a new option renames no run.
+        tolerance: how far a metric may move when it is computed again, by a pattern of its name.
+        checkpoints: the names of the checkpoints that are published, all runs' in one file.
+        network: a file of the run's folder that is published as it is.
+        kept_here: arrays whose names begin like this are not published.
     """
 
     name: str
@@ -67,28 +76,32 @@ class Experiment:
 
     @property
     def code(self) -> fingerprint.Hashes:
-        """The hash of every module that the computation of a run can reach."""
+        """Return the hash of every module that the computation of a run can reach."""
         return fingerprint.code_of(*filter(None, (self.compute, self.inputs)))
 
     def id(self, params: Any) -> str:
-        """Return the id of the run with these parameters."""
+        """Return the id of the run with these settings."""
         return run_id(self.name, params, self.oldest)
 
     def published(self, params: Any) -> Record | None:
-        """Return the published run of these parameters, if there is one."""
+        """Return the published run with these settings, or None if there is none."""
         return published.find(self.name).get(self.id(params))
 
     def facts(self, plan: Iterable[Any]) -> list[Record]:
-        """Return the published runs of a plan, in its order; what is not published yet is left out."""
+        """Return the published runs with the settings in `plan`, in its order, without those not published yet."""
         found = published.find(self.name)
         return [found[name] for name in map(self.id, plan) if name in found]
 
     def is_stale(self, record: Record) -> bool:
-        """Tell whether a published run is of an older version of this experiment."""
+        """Tell whether an older version of this experiment computed the run."""
         return record.version < self.version
 
     def settings_of(self, record: Record) -> Any:
-        """Return a record's parameters as settings; fields that came later have their defaults."""
+        """Return a run's parameters as settings. A field that did not exist when the run was made has its default.
+
+        Raises:
+            ValueError: if the run has a parameter that the settings do not know.
+        """
         unknown = set(record.params) - {field.name for field in dataclasses.fields(self.settings)}
         if unknown:
             raise ValueError(
@@ -106,119 +119,149 @@ class Experiment:
         spent: float = 0.0,
         **given: Any,
     ) -> Record:
-        """Return the run of these parameters: computed here earlier by the same code, published, or computed now.
+        """Return the run with these settings: one computed here by the same code, or a published one, or a new one.
 
-        A run that is published too is compared with it. If the two agree the published one is returned, so that what is
-        drawn does not depend on the machine; if not, the one computed here is, and a loud line names both.
+        A run of this machine that is also published is compared with the published one. If the two agree, the published
+        one is returned, so that figures do not depend on the machine. Otherwise this machine's run is returned, and
+        stderr names the metric that disagrees.
 
         Args:
             params: the run's settings.
-            origin: its inputs, where the caller has made them already.
-            compute: takes the place of the experiment's own, for a run whose work was done together with others'.
-            spent: seconds of that work.
-            given: what `inputs` need not look for, such as images.
+            origin: the run's inputs, if the caller has them already.
+            compute: replaces the experiment's own function, for a run that was trained together with others. It takes
+                the settings and the run's folder.
+            spent: the seconds that such a common training took, as this run's share.
+            given: passed on to `inputs`, such as images that the caller has loaded already.
         """
-        name, inputs = self.id(params), origin or self._inputs(params, given)
-        folder, made_of = local.folder_of(name), self._made_of(inputs)
+        name = self.id(params)
+        folder = local.folder_of(name)
+        inputs = origin or self._inputs(params, **given)
+        made_of = self._made_of(inputs)
         known = self._known(params, inputs)
         why = local.why_not(folder, made_of)
         if why and self._suffices(known):
             local.say(f"{name}: published")
             manifest.note("run", name, how="published")
             return known
+
         if why:
             function = functools.partial(compute, folder=folder) if compute else self._function(inputs, folder)
-            here, how = local.compute(folder, made_of, params, function, spent, self.state), "computed"
+            here = local.compute(folder, made_of, params, function, spent, self.state)
+            how = "computed"
         else:
-            here, how = local.read(folder), "loaded"
-        if changes := local.code_changes(folder, made_of.code):  # accepted by name, or it would have been computed
+            here = local.read(folder)
+            how = "loaded"
+
+        verdict = None
+        if changes := local.code_changes(folder, made_of.code):  # the user asked by name to keep this run all the same
             how, why = "kept", f"code changed: {fingerprint.listed(changes)}"
-        local.say(f"{name}: {how}" + (f" although {why}" if how == "kept" else ""))
-        verdict = compare.compare(known, here, self.tolerance) if known and how != "kept" else None
-        if verdict:
-            local.say(str(verdict))
+            local.say(f"{name}: kept although {why}")
+        else:
+            local.say(f"{name}: {how}")
+            if known:
+                verdict = compare.compare(known, here, self.tolerance)
+                local.say(str(verdict))
         manifest.note("run", name, how=how, why=why, compared=dataclasses.asdict(verdict) if verdict else None)
         return known if verdict and verdict.agrees else here
 
     def verify(self, record: Record) -> tuple[compare.Comparison, Record]:
-        """Compute a published run now, whatever was computed before, and compare.
+        """Compute a published run now, even if it was computed here before, and compare the two.
 
-        It is computed in a folder of its own that nothing else reads. A FileNotFoundError says that the data which it
-        was made of are not here.
+        The new run goes to a folder that nothing else reads.
+
+        Raises:
+            FileNotFoundError: if the run was computed from other data than this machine has.
         """
         params = self.settings_of(record)
-        inputs, folder = self._inputs(params, {}), local.verified(record.id)
+        inputs = self._inputs(params)
         if inputs.hashes != record.provenance.get("data", {}):
             raise FileNotFoundError("it was made of other data or features than are here")
+        folder = local.verified(record.id)
         shutil.rmtree(folder, ignore_errors=True)
         here = local.compute(folder, self._made_of(inputs), params, self._function(inputs, folder), state=self.state)
         return compare.compare(record, here, self.tolerance), here
 
     def recomputed(self, record: Record) -> compare.Comparison | None:
-        """Compare a published run with that of this machine, if the present code computed one from the same data."""
-        folder, data = local.folder_of(record.id), record.provenance.get("data", {})
+        """Compare a published run with this machine's, or return None if the present code has not computed it here."""
+        folder = local.folder_of(record.id)
         if not folder.is_dir():
             return None
-        made_of = local.MadeOf(self.version, data, self.code)
+        made_of = local.MadeOf(self.version, record.provenance.get("data", {}), self.code)
         here = local.load(folder, made_of)
-        mine = here is not None and not local.code_changes(folder, made_of.code)
-        return compare.compare(record, here, self.tolerance) if mine else None
+        if here is None or local.code_changes(folder, made_of.code):
+            return None
+        return compare.compare(record, here, self.tolerance)
 
     def is_done(self, params: Any, inputs: Inputs) -> bool:
         """Tell whether `run` would have nothing to compute."""
         here = local.why_not(local.folder_of(self.id(params)), self._made_of(inputs)) is None
         return here or self._suffices(self._known(params, inputs))
 
-    def _inputs(self, params: Any, given: Mapping[str, Any]) -> Inputs:
+    def _inputs(self, params: Any, **given: Any) -> Inputs:
         return self.inputs(params, **given) if self.inputs else Inputs({}, lambda: None)
 
     def _made_of(self, inputs: Inputs) -> local.MadeOf:
         return local.MadeOf(self.version, inputs.hashes, self.code)
 
     def _function(self, inputs: Inputs, folder: Path) -> Callable[[Any], Numbers]:
+        """Return `compute` as a function of the settings alone."""
+
         def function(params: Any) -> Numbers:
-            loaded = [inputs.load()] if self.inputs else []
-            return self.compute(params, *loaded, *([folder] if self.keeps_files else []))
+            arguments = [params]
+            if self.inputs:
+                arguments.append(inputs.load())
+            if self.keeps_files:
+                arguments.append(folder)
+            return self.compute(*arguments)
 
         return function
 
     def _known(self, params: Any, inputs: Inputs) -> Record | None:
-        """Return the published run of these parameters and data."""
+        """Return the published run with these settings if it was computed from the same data."""
         record = self.published(params)
         return record if record and record.provenance.get("data", {}) == inputs.hashes else None
 
     def _suffices(self, known: Record | None) -> bool:
+        """Tell whether the published run makes it unnecessary to compute the run here."""
         return known is not None and not self.is_stale(known) and not local.recompute()
 
 
-def named(records: Sequence[Record]) -> str:
-    """Return their ids, as tables have them; a dagger marks one of an older version of its experiment."""
-    versions = {name: experiment.version for name, experiment in EXPERIMENTS.items()}
-    stale = [record.version < versions.get(record.id.rpartition("-")[0], 0) for record in records]
-    return " ".join(record.id + STALE * old for record, old in zip(records, stale, strict=True))
-
-
 def is_stale(record: Record) -> bool:
-    """Tell whether a published run is of an older version of its experiment."""
-    return named([record]).endswith(STALE)
+    """Tell whether an older version of its experiment computed a published run."""
+    experiment = EXPERIMENTS.get(experiment_of(record.id))
+    return experiment is not None and experiment.is_stale(record)
+
+
+def named(records: Iterable[Record]) -> str:
+    """Return the ids of runs as tables show them; a dagger marks a run of an older version of its experiment."""
+    return " ".join(record.id + STALE * is_stale(record) for record in records)
 
 
 def recomputed() -> list[compare.Comparison]:
-    """Compare every published run that the present code computed on this machine too."""
-    facts = ((e, record) for e in EXPERIMENTS.values() for record in published.find(e.name).values())
-    return [verdict for experiment, record in facts if (verdict := experiment.recomputed(record))]
+    """Return a comparison for every published run that the present code also computed on this machine."""
+    verdicts = []
+    for experiment in EXPERIMENTS.values():
+        verdicts += map(experiment.recomputed, published.find(experiment.name).values())
+    return [verdict for verdict in verdicts if verdict]
 
 
 def facts(experiment: Experiment, plan: Mapping[Any, Sequence[Any]]) -> dict[Any, list[Record]]:
-    """Return the published runs of a plan by its keys; a key without any is left out."""
-    return {key: records for key, several in plan.items() if (records := experiment.facts(several))}
+    """Return the published runs of a plan, without the keys that have none yet.
+
+    Args:
+        experiment: whose runs they are.
+        plan: lists of settings by key, such as the settings of every seed by shots.
+    """
+    found = {key: experiment.facts(settings) for key, settings in plan.items()}
+    return {key: records for key, records in found.items() if records}
 
 
 def single_facts(experiment: Experiment, plan: Mapping[Any, Any]) -> dict[Any, Record]:
-    """Do the same for a plan with one run for each key."""
-    return {key: records[0] for key, p in plan.items() if (records := experiment.facts([p]))}
+    """Return the published runs of a plan that has one run for each key, without the keys not published yet."""
+    found = facts(experiment, {key: [settings] for key, settings in plan.items()})
+    return {key: records[0] for key, records in found.items()}
 
 
 def flat(plan: Mapping[Any, Sequence[Any]]) -> list[Any]:
-    """Return all that a plan, or what was found of it, has."""
+    """Return the values of a plan, or of the runs found for it, as one list."""
     return [run for several in plan.values() for run in several]

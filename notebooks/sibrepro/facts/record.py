@@ -1,6 +1,7 @@
-"""A finished run: its name, parameters, numbers, arrays, where they come from, and what was trained.
+"""`Record`: a finished run with its id, parameters, metrics, arrays and provenance.
 
-A run is called `<experiment>-<12 hex digits>`, a hash of its parameters.
+The id of a run is `<experiment>-<12 hex digits>`. The digits are a hash of the parameters, so the same parameters give
+the same id on every machine.
 """
 
 from __future__ import annotations
@@ -18,21 +19,35 @@ from torch import Tensor
 
 
 class Files(Protocol):
-    """What a run left besides its numbers; runs of this machine and published ones keep it differently."""
+    """Read the files that a run left besides its numbers.
+
+    There are two implementations, because a run of this machine has a folder of its own (`local`), while published runs
+    share one file of checkpoints (`published`).
+    """
 
     def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and description of something that was trained, such as "best"."""
+        """Return the tensors of the checkpoint `name`, such as "best", and the description stored with them."""
 
     def checkpoint_hash(self, name: str) -> str:
-        """The sha256 of the checkpoint's file."""
+        """Return the sha256 of the file that the checkpoint `name` was saved to when the run was computed."""
 
     def path(self, name: str) -> Path:
-        """A file of its own, such as a trained network."""
+        """Return where the run's file `name` is, such as a trained network."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Record:
-    """One run, computed here or published."""
+    """A finished run, computed on this machine or published.
+
+    Attributes:
+        id: `<experiment>-<12 hex digits>`.
+        version: the version of the experiment that computed it.
+        params: its parameters by name.
+        metrics: its numbers by name. A metric can also be a text or a dictionary.
+        provenance: the commit, package versions, machine and hashes of the data it was computed with.
+        arrays: its curves, trajectories and predictions by name.
+        files: its checkpoints and other files.
+    """
 
     id: str
     version: int
@@ -44,38 +59,50 @@ class Record:
 
 
 def plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON has them, which knows no NaN: null is what diverged, for that is a result too."""
-    diverged = {name for name, value in metrics.items() if isinstance(value, float) and not math.isfinite(value)}
-    return {name: None if name in diverged else value for name, value in metrics.items()}
+    """Return metrics as JSON can hold them: NaN and infinity, the result of a run that diverged, become null."""
+    values = dict(metrics)
+    for name, value in metrics.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            values[name] = None
+    return values
 
 
 def numbers(written: Mapping[str, Any]) -> dict[str, Any]:
-    """What `plain` wrote."""
+    """Return the metrics that `plain` wrote, with null as NaN again."""
     return {name: math.nan if value is None else value for name, value in written.items()}
 
 
 def run_id(experiment: str, params: Any, oldest: Collection[str] = ()) -> str:
-    """The same parameters give the same name, in whatever order they are written."""
+    """Return the id of a run: the name of its experiment and a hash of its parameters, in whatever order they come.
+
+    Args:
+        experiment: the experiment's name.
+        params: the run's settings, a dataclass or a dictionary.
+        oldest: the fields that are part of every id, see `identity`.
+    """
     text = json.dumps(identity(params, oldest), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"{experiment}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def identity(params: Any, oldest: Collection[str]) -> dict[str, Any]:
-    """What a name is made of: the experiment's oldest fields, and of all later ones those that are not default.
+    """Return the parameters that an id is a hash of.
 
-    So an option that is added to an experiment renames none of its runs. A plain dict counts with all it holds.
+    These are the experiment's oldest fields, and those of the later fields that differ from their default. So adding an
+    option to an experiment renames none of its runs. Of a dictionary, which has no defaults, every entry counts.
     """
     values = as_dict(params)
     if not dataclasses.is_dataclass(params):
         return values
+    # a field's default may be wrapped in pydantic's Field(default, gt=0)
     default = {field.name: getattr(field.default, "default", field.default) for field in dataclasses.fields(params)}
     return {name: value for name, value in values.items() if name in oldest or value != default[name]}
 
 
 def as_dict(params: Any) -> dict[str, Any]:
+    """Return settings, a dataclass or a mapping, as a dictionary."""
     return dataclasses.asdict(params) if dataclasses.is_dataclass(params) else dict(params)
 
 
 def experiment_of(name: str) -> str:
-    """The experiment of a run's id."""
+    """Return the name of the experiment that a run's id begins with."""
     return name.rpartition("-")[0]
