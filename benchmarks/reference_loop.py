@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sibcore.vision._torchvision import torchvision
+from sibcore.datasets._torchvision import torchvision
 
 MEAN, STD = (0.507, 0.487, 0.441), (0.267, 0.257, 0.276)
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from sibcore import zoo
-from sibcore.apply.transduce import Answers, answers
+from sibcore.transduce import Answers, answers
 from sibcore.vision.features import encode
 
 

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 
 from sibcore import zoo
 from sibcore.apply.sheet import SIDE, contact_sheet
-from sibcore.apply.transduce import Answers, answers
 from sibcore.datasets.archive import Files, hidden
 from sibcore.datasets.base import few
 from sibcore.datasets.pictures import FORMATS, decode_one, in_order
 from sibcore.datasets.progress import meter
 from sibcore.device import pick_device
 from sibcore.files import write_atomically
+from sibcore.transduce import Answers, answers
 from sibcore.vision.features import encode
 
 PART = 32  # pictures in memory at a time, and as many that are being decoded

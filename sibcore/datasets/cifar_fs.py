@@ -43,7 +43,7 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
 
 def from_torchvision(folder: Path, cache: Path | None = None) -> ImageSet:
     """CIFAR-FS from torchvision's CIFAR100 below `folder`."""
-    from sibcore.vision._torchvision import torchvision
+    from sibcore.datasets._torchvision import torchvision
 
     try:
         parts = [torchvision.datasets.CIFAR100(folder, train) for train in (True, False)]

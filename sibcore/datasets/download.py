@@ -56,7 +56,7 @@ def _describe(name: str) -> tuple[str, str, str]:
 
 def _cifar100(folder: Path) -> Path:
     """CIFAR-100 as torchvision keeps it, whose checksums it uses; only the transfer is ours, to be resumable."""
-    from sibcore.vision._torchvision import torchvision
+    from sibcore.datasets._torchvision import torchvision
 
     cifar100 = torchvision.datasets.CIFAR100
     unpacked = folder / cifar100.base_folder
@@ -67,7 +67,7 @@ def _cifar100(folder: Path) -> Path:
 
 
 def check_md5(path: Path, md5: str) -> None:
-    from sibcore.vision._torchvision import torchvision
+    from sibcore.datasets._torchvision import torchvision
 
     found = torchvision.datasets.utils.calculate_md5(path)
     if found != md5:

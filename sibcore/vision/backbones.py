@@ -89,7 +89,7 @@ def conv3x3(before: int, after: int, stride: int = 1) -> nn.Conv2d:
 
 
 def resnet18(image_size: int, pretrained: bool) -> nn.Module:
-    from sibcore.vision._torchvision import torchvision
+    from sibcore.datasets._torchvision import torchvision
 
     weights = torchvision.models.ResNet18_Weights.IMAGENET1K_V1 if pretrained else None
     network = torchvision.models.resnet18(weights=weights)

@@ -15,8 +15,8 @@ from pathlib import Path
 from torch import nn
 
 from sibcore import files
-from sibcore.apply.transduce import resized
 from sibcore.train import load_sib
+from sibcore.transduce import resized
 
 HERE = Path(__file__).parent
 ANY_WAY = "any-way"  # the SIB for any number of ways, shots and queries, and features of any kind
@@ -66,7 +66,7 @@ def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, 
     """The model `name`, in evaluation mode: a SIB, or a network with `image_size` and `dim`.
 
     A SIB comes as it was trained; with any of `ways`, `dim` and `steps` given, it fits tasks of that size and any
-    number of queries, with a step of its trained length (see `sibcore.apply.transduce.resized`).
+    number of queries, with a step of its trained length (see `sibcore.transduce.resized`).
     """
     known = card(name)
     if known.is_network:

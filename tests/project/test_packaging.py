@@ -128,7 +128,7 @@ def test_a_core_install_has_what_the_model_imports_and_no_notebooks():
     imported = {name.split(".")[0] for name in imported} - {"sibcore", *sys.stdlib_module_names}
     names = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
     needed = {canonicalize_name(names.get(name, name)) for name in imported}
-    assert needed | {"torchvision"} == core  # which importlib imports, see sibcore/vision/_torchvision.py
+    assert needed | {"torchvision"} == core  # which importlib imports, see sibcore/datasets/_torchvision.py
 
 
 def test_models_go_with_an_installation():

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sibcore.apply.transduce import resized
 from sibcore.sib import SIB
+from sibcore.transduce import resized
 from sibcore.xi import EquivariantXi, SetXi, Xi
 
 PAIRS = [(i, j) for i in range(6) for j in range(4)]  # of 6 queries and 4 classes

@@ -14,9 +14,9 @@ import torch
 
 import sibcore
 from sibcore import SIB, zoo
-from sibcore.apply.transduce import answers, resized
 from sibcore.files import sha256
 from sibcore.sib import unit
+from sibcore.transduce import answers, resized
 from sibrepro import zoo as maintained
 from sibrepro.facts import published
 

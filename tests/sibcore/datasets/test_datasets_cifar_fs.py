@@ -13,7 +13,7 @@ from tiny_images import png
 from sibcore import datasets
 from sibcore.datasets import cifar_fs
 from sibcore.datasets import pictures as decoding
-from sibcore.vision._torchvision import torchvision
+from sibcore.datasets._torchvision import torchvision
 
 PER_CLASS = 3
 REAL = Path(os.environ.get("SIB_DATA", "/nowhere")) / "cifar-fs.zip"

@@ -21,7 +21,7 @@ from tiny_images import plain, png, write_zip
 
 from sibcore import datasets
 from sibcore.datasets import cifar_fs, download, limits, mini_imagenet, pacs
-from sibcore.vision._torchvision import torchvision
+from sibcore.datasets._torchvision import torchvision
 from sibrepro.__main__ import main
 
 CONTENT = np.random.default_rng(0).bytes(5000)

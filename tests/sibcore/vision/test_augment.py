@@ -3,8 +3,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from sibcore.datasets._torchvision import torchvision  # noqa: F401, has to come before the next line
 from sibcore.seeds import combine
-from sibcore.vision._torchvision import torchvision  # noqa: F401, has to come before the next line
 from sibcore.vision.augment import Draw, augment, crop_and_flip, draw, resize
 
 import torchvision.transforms.functional as reference  # isort: skip

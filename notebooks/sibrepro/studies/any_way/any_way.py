@@ -32,7 +32,6 @@ from pydantic import Field
 from torch import Tensor
 
 from sibcore import datasets
-from sibcore.apply.transduce import resized, step_size
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.datasets.progress import steps as progress
 from sibcore.episodes import EpisodeSampler, Tasks
@@ -41,6 +40,7 @@ from sibcore.files import key_of, weights_of, write_tensors
 from sibcore.group import negative_elbo
 from sibcore.sib import SIB, unit
 from sibcore.train import BEST
+from sibcore.transduce import resized, step_size
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.features import batch_of, extract, features_hash, read_known, write_known

@@ -19,12 +19,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from sibcore import train
-from sibcore.apply.transduce import resized
 from sibcore.device import pick_device
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import Evaluation, evaluate
 from sibcore.files import put_weights, read_tensors
 from sibcore.sib import SIB
+from sibcore.transduce import resized
 from sibcore.vision.features import Features
 from sibcore.xi import SetXi
 from sibrepro.facts import Experiment, Inputs, Numbers, Record

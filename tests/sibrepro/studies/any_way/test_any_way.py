@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from sibcore.apply.transduce import resized
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
+from sibcore.transduce import resized
 from sibrepro.studies.any_way import any_way
 from sibrepro.studies.any_way.any_way import AnyWay
 

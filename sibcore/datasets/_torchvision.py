@@ -6,7 +6,7 @@ extension then fails to load, and `import torchvision` stops at the first operat
 pure Python and need none of those operators, so declaring the missing schemas is enough. Calling a declared
 operator still fails, as it should: it has no kernel.
 
-Use `from sibcore.vision._torchvision import torchvision` instead of `import torchvision`.
+Use `from sibcore.datasets._torchvision import torchvision` instead of `import torchvision`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import importlib
 import pytest
 import torch
 
-from sibcore.vision import _torchvision
+from sibcore.datasets import _torchvision
 
 
 def test_datasets_transforms_and_models_work_on_any_mixture_of_builds():
