@@ -14,55 +14,65 @@ from sibrepro.rivals import BASELINES
 from sibrepro.statistics import Score, metric
 from sibrepro.studies.few_shot.plan import ORIGINS, REASONS, SHOTS, WEAK_START, FewShotRuns, published
 
-BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")  # of the variants
-STEPS = 3  # of SIB, where it is studied
+Runs = Mapping[tuple[int, int], list[Record]]  # By (shots, K), one run of each seed.
+# The variants of SIB that are compared on balanced and unbalanced queries.
+BALANCE = ("running statistics", "no statistics", "equivariant ξ", "trained unbalanced")
+STEPS = 3  # The number of synthetic gradient steps K that the studies compare with K = 0.
 
 
 @functools.cache
 def table() -> pd.DataFrame:
-    """Table 1: every number of the paper's, and every number of ours."""
+    """Return Table 1 with every number of the paper and, beside it, every number of ours."""
     return tables.few_shot(table_rows())
 
 
 def cite(origin: str, *words: str) -> float:
-    """A cell of Table 1: "cifar-fs/conv4-64", the words of a method, K ("-" where it has none), shots, a column."""
-    dataset, backbone = origin.split("/")
-    *of_method, K, shots, column = words
-    method = " ".join(of_method)
-    rows = table().dropna(subset="ours")
-    rows = rows[(rows["dataset"] == dataset) & (rows["backbone"] == backbone)]
-    rows = rows[(rows["method"] == method) & (rows["shots"] == int(shots))]
-    (value,) = (rows if K == "-" else rows[rows["K"] == int(K)])[column]
-    return value
+    """Return one of our numbers in Table 1, for the README and the documents.
+
+    Args:
+        origin: the image set and the backbone, such as "cifar-fs/conv4-64".
+        words: the words of the method's name, K ("-" for a method without K), the number of shots, and the column.
+    """
+    *method, K, shots, column = words
+    cells = table().dropna(subset="ours").set_index(["dataset", "backbone", "method", "shots"])
+    cells = cells.loc[[(*origin.split("/"), " ".join(method), int(shots))]]
+    if K != "-":
+        cells = cells[cells["K"] == int(K)]
+    return cells[column].item()
 
 
 def table_rows() -> pd.DataFrame:
-    """Return everything published, for `tables.few_shot`: one row for each setting, seeds together."""
+    """Return our published numbers as rows for `tables.few_shot`: one row a setting, averaged over its seeds."""
     rows = []
-    for results in (published(*origin) for origin in ORIGINS):
+    for origin in ORIGINS:
+        results = published(*origin)
         for (method, shots, K), records in trained(results).items():
             p = records[0].params
             setting = {"transductive": p["transductive"] and K > 0, "K": K, "eta": p["eta"], "shots": shots}
             rows.append(tables.row(records, sib_score(records), method=method, **setting))
         for (name, shots), record in results.rivals.items():
-            cls, score = BASELINES[name], metric(record, "balanced")
-            rows.append(tables.row([record], score, method=cls.title, transductive=cls.transductive, shots=shots))
+            rival, score = BASELINES[name], metric(record, "balanced")
+            rows.append(tables.row([record], score, method=rival.title, transductive=rival.transductive, shots=shots))
     columns = [*tables.FEW_SHOT, *tables.OURS, "episodes", "seeds", "run"]
     order = ["dataset", "backbone", "method", "K", "eta", "shots"]
     return pd.DataFrame(rows, columns=columns).sort_values(order, kind="stable", ignore_index=True)
 
 
 def trained(results: FewShotRuns) -> dict[tuple[str, int, int], Sequence[Record]]:
-    """Return all SIBs by (method, shots, K)."""
-    kinds = {("SIB", *key): records for key, records in results.sib.items()}
-    kinds |= {("inductive SIB", *key): records for key, records in results.inductive.items()}
-    kinds |= {("SIB, rotation", *key): records for key, records in results.rotation.items()}
-    return kinds | {(f"SIB, {name}", 1, K): records for (name, K), records in results.variants.items()}
+    """Return the runs of every kind of SIB by (method, shots, K), where the method is its name in Table 1."""
+    kinds = {"SIB": results.sib, "inductive SIB": results.inductive, "SIB, rotation": results.rotation}
+    found = {(method, *key): records for method, runs in kinds.items() for key, records in runs.items()}
+    for (name, K), records in results.variants.items():
+        found[f"SIB, {name}", 1, K] = records
+    return found
 
 
 def method_scores(results: FewShotRuns) -> pd.DataFrame:
-    """All methods on equal features: method, kind, shots, mean, ci95."""
-    rows = [(f"SIB, K = {K}", "SIB", shots, *sib_score(found)) for (shots, K), found in results.sib.items()]
+    """Return the accuracy of every method on the same features and tasks.
+
+    Columns: method, kind ("SIB", "transductive" or "inductive"), shots, mean and ci95, both in percent.
+    """
+    rows = [(f"SIB, K = {K}", "SIB", shots, *sib_score(records)) for (shots, K), records in results.sib.items()]
     for (shots, K), records in results.inductive.items():
         rows.append((f"inductive SIB (MAML), K = {K}", "inductive", shots, *sib_score(records)))
     for (name, shots), record in results.rivals.items():
@@ -72,75 +82,91 @@ def method_scores(results: FewShotRuns) -> pd.DataFrame:
 
 
 def balance_scores(results: FewShotRuns) -> pd.DataFrame:
-    """Balanced and unbalanced queries, 1-shot: method, sib (or not), balanced, unbalanced and their ..._ci95."""
+    """Return the 1-shot accuracy of every method on balanced and on unbalanced queries.
+
+    Columns: method; balanced and unbalanced, each with its ..._ci95, in percent; sib, whether the method is a SIB.
+    """
+    rows = []
+    for (name, shots), record in results.rivals.items():
+        if shots == 1:
+            rows.append({"method": BASELINES[name].title, "sib": False, **record.metrics})
     found = tried(results)
-    kinds = ["SIB, K = 0", f"SIB, K = {STEPS}", *(f"SIB, {name}, K = {STEPS}" for name in BALANCE)]
-    shown = {BASELINES[name].title: record for (name, shots), record in results.rivals.items() if shots == 1}
-    shown |= {kind: found[kind] for kind in kinds if kind in found}
-    keys = ["balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95"]
-    table = pd.DataFrame({method: record.metrics for method, record in shown.items()}, index=keys).T.astype(float)
-    return table.rename_axis("method").reset_index().assign(sib=lambda table: table["method"].isin(kinds))
+    for name in ("SIB, K = 0", f"SIB, K = {STEPS}", *(f"SIB, {variant}, K = {STEPS}" for variant in BALANCE)):
+        if name in found:
+            rows.append({"method": name, "sib": True, **found[name].metrics})
+    columns = ["method", "balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95", "sib"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def variant_scores(results: FewShotRuns, *variants: str) -> dict[str, Score]:
-    """1-shot scores of K = 0, of SIB, and of these variants."""
+    """Return the 1-shot scores of SIB with K = 0 and K = 3, and of these variants of it with K = 3."""
     found = {f"SIB, K = {K}": results.sib.get((1, K)) for K in (0, STEPS)}
     return _scores(found | {f"SIB, {name}": results.variants.get((name, STEPS)) for name in variants})
 
 
 def order_scores(results: FewShotRuns) -> dict[str, Score]:
-    """1-shot scores of one order of the classes, of probabilities averaged over orders, and of an equivariant xi."""
-    scores, found = variant_scores(results, "equivariant ξ"), tried(results).get(f"SIB, K = {STEPS}")
-    return scores | ({"averaged over ten orders": metric(found, "averaged")} if found else {})
+    """Return 1-shot scores that show how much the order of the classes matters to SIB.
+
+    These are SIB under one order, SIB with an equivariant ξ, and SIB with probabilities averaged over several orders.
+    """
+    scores, found = variant_scores(results, "equivariant ξ"), tried(results)
+    if f"SIB, K = {STEPS}" in found:
+        scores["averaged over ten orders"] = metric(found[f"SIB, K = {STEPS}"], "averaged")
+    return scores
 
 
 def reasons(results: FewShotRuns) -> dict[str, Score]:
-    """1-shot scores of the paper's SIB, of ours, and of ours with one thing changed."""
+    """Return the 1-shot scores of the paper's SIB, of ours, and of ours with one thing changed."""
     printed = paper.few_shot().query(
-        "dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1 and method == 'SIB'"
+        "dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1 and method == 'SIB' and K in (0, @STEPS)"
     )
-    scores = {f"paper, K = {row.K}": Score(row.value, row.ci95) for row in printed.itertuples() if row.K in (0, STEPS)}
+    scores = {f"paper, K = {row.K}": Score(row.value, row.ci95) for row in printed.itertuples()}
     found = {f"ours, K = {K}": results.sib.get((1, K)) for K in (0, STEPS)}
-    changed = [(WEAK_START, 0), *((name, STEPS) for name in REASONS)]
-    return scores | _scores(found | {f"{name}, K = {K}": results.variants.get((name, K)) for name, K in changed})
+    for name, K in [(WEAK_START, 0), *((name, STEPS) for name in REASONS)]:
+        found[f"{name}, K = {K}"] = results.variants.get((name, K))
+    return scores | _scores(found)
 
 
 def gains(results: FewShotRuns, K: int = STEPS) -> dict[int, Score]:
-    """What K steps add to none, by shots, on the same tasks."""
+    """Return how many points K steps add to K = 0 on the same tasks, by the number of shots."""
     return {shots: gain(*pair) for shots, pair in _pairs(results.sib, K).items()}
 
 
-def _pairs(runs: Mapping[tuple[int, int], list[Record]], K: int) -> dict[int, tuple[list[Record], list[Record]]]:
-    """Runs without and with K steps, by shots, where there are both."""
-    return {shots: (runs[shots, 0], runs[shots, K]) for shots in SHOTS if {(shots, 0), (shots, K)} <= set(runs)}
-
-
 def network_gains() -> pd.DataFrame:
-    """What three steps add to the accuracy at K = 0, of every network, data set and number of shots.
+    """Return what three steps add to K = 0, for every image set, backbone and number of shots.
 
-    Columns: whose ("ours" or "paper"), dataset, backbone, shots, start, gain, ci95 (ours on the same tasks; the paper
-    has none).
+    Columns: whose ("ours" or "paper"), dataset, backbone, shots, start (the accuracy at K = 0), gain, and ci95 of the
+    gain, which the paper does not print.
     """
     rows = []
     for dataset, backbone in ORIGINS:
         results = published(dataset, backbone)
         weak = {(1, K): records for (name, K), records in results.variants.items() if name == WEAK_START}
         for name, runs in {backbone: results.sib, f"{backbone}, {WEAK_START}": weak}.items():
-            for shots, pair in _pairs(runs, STEPS).items():
-                rows.append(("ours", dataset, name, shots, sib_score(pair[0]).mean, *gain(*pair)))
+            for shots, (before, after) in _pairs(runs, STEPS).items():
+                rows.append(("ours", dataset, name, shots, sib_score(before).mean, *gain(before, after)))
     printed = paper.few_shot().query("method == 'SIB' and K in (0, @STEPS)").dropna(subset="value")
-    for origin, part in printed.groupby(["dataset", "backbone", "shots"]):
+    for setting, part in printed.groupby(["dataset", "backbone", "shots"]):
         before, after = part.sort_values("K")["value"]
-        rows.append(("paper", *origin, before, after - before, float("nan")))
+        rows.append(("paper", *setting, before, after - before, float("nan")))
     return pd.DataFrame(rows, columns=["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"])
 
 
 def tried(results: FewShotRuns) -> dict[str, Record]:
-    """What was tried on unbalanced queries and in other orders, on one shot, by the name of its SIB."""
-    kinds = {f"{method}, K = {K}": runs[0].id for (method, shots, K), runs in trained(results).items() if shots == 1}
-    return {kind: results.unbalanced[name] for kind, name in kinds.items() if name in results.unbalanced}
+    """Return the 1-shot runs on unbalanced queries and other orders of the classes, by the name of their SIB."""
+    found = {}
+    for (method, shots, K), records in trained(results).items():
+        if shots == 1 and records[0].id in results.unbalanced:
+            found[f"{method}, K = {K}"] = results.unbalanced[records[0].id]
+    return found
+
+
+def _pairs(runs: Runs, K: int) -> dict[int, tuple[list[Record], list[Record]]]:
+    """Return the runs with K = 0 and with K steps, by the number of shots, where both are published."""
+    both = [shots for shots in SHOTS if (shots, 0) in runs and (shots, K) in runs]
+    return {shots: (runs[shots, 0], runs[shots, K]) for shots in both}
 
 
 def _scores(found: Mapping[str, Sequence[Record] | None]) -> dict[str, Score]:
-    """Of what there is."""
+    """Return the score of each label that has published runs."""
     return {label: sib_score(records) for label, records in found.items() if records}
