@@ -1,4 +1,4 @@
-"""Notebook 03: the few-shot tables."""
+"""The declaration of the study of notebook 03, the few-shot tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from sibrepro.studies.few_shot import plan, tables
 from sibrepro.studies.few_shot.claims import claims
 from sibrepro.study import Study, Table
 
+# The figures of this study also show what the notebook computes itself, so they are drawn in its cells.
 STUDY = Study(
     notebook="03_few_shot_tables",
     parameters=plan.FewShotNotebook,
@@ -17,6 +18,7 @@ STUDY = Study(
             make=tables.table,
             how="the mean of the accuracies of all test tasks (the array best/<shots>shot), over seeds; the interval "
             "is 1.96 standard errors over tasks and over seeds",
+            # Only the paper's numbers for SIB are counted by their verdict, not those it prints for other methods.
             own=lambda table: table[table["method"] == "SIB"],
         )
     },
