@@ -96,7 +96,7 @@ def _sib(name: str) -> Card:
 def _network(name: str) -> Card:
     run, data = NETWORKS[name]
     record, file = _record(run), published.checkpoints_file(run)
-    commit = provenance._git("log", "-1", "--format=%H", "--", str(file)) or ""
+    commit = provenance.git("log", "-1", "--format=%H", "--", str(file)) or ""
     return Card(
         name=name,
         what=f"network, {record.params['backbone']}",

@@ -38,7 +38,7 @@ class World:
         self.folder.chmod(0o755)
         self._stack.enter_context(environment(SIB_DATA=str(self.folder / "data"), SIB_DEVICE="cpu"))
         self._stack.enter_context(self.place(self.folder))
-        local.provenance._git = lambda *arguments: "" if "status" in arguments else "c" * 40
+        local.provenance.git = lambda *arguments: "" if "status" in arguments else "c" * 40
         self.images = tiny_set()
         self.few_shot = few_shot_set()
         self.domains = domain_set()

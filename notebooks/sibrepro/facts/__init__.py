@@ -1,7 +1,8 @@
-"""Facts: every number this project shows is the result of a run with an id, parameters and provenance.
+"""Facts: every number that this project shows comes from a run, which has an id, parameters and provenance.
 
-`Experiment.run` computes a run here (`results/local/runs/`), `Experiment.published` reads one that came with the
-project (`results/facts/`). Tables, figures and claims take exactly the published runs that a study declares.
+`Experiment.run` computes a run on this machine (in `results/local/runs/`). `Experiment.published` reads a run that came
+with the project (from `results/facts/`). Tables, figures and claims use published runs only, and exactly those that a
+study declares.
 """
 
 from sibrepro.facts.experiment import Experiment, Inputs, Numbers, facts, flat, single_facts

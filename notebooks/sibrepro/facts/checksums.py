@@ -1,7 +1,8 @@
-"""The list of what the features and checkpoints that come with the project are, byte by byte.
+"""The checksums of the features and checkpoints that come with the project.
 
-`results/SHA256SUMS` has a line for each, as `sha256sum` writes them (`cd results && sha256sum -c SHA256SUMS`). Who
-reads such a file asks `checked` first: one that is damaged, or that nobody published, is an error that names it.
+`results/SHA256SUMS` has a line for each of these files, in the format of `sha256sum` (to check them all by hand:
+`cd results && sha256sum -c SHA256SUMS`). Code that reads such a file passes its path through `checked` first, so that a
+damaged file, or one that was never published, is an error that names the file.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from sibrepro import paths
 
 
 def file() -> Path:
+    """Return where the list of checksums is."""
     return paths.published() / "SHA256SUMS"
 
 
 def stamp(file: Path) -> tuple[int, ...]:
-    """Part of a cache's key: a file written anew is read anew."""
-    known = file.stat()
-    return known.st_mtime_ns, known.st_size, known.st_ino
+    """Return the time, size and inode of a file. As part of a cache's key they make a changed file be read again."""
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def checked(path: Path) -> Path:
-    """`path`, if its content is the published one."""
+    """Return `path` if the file's content is the published one; raise a ValueError otherwise."""
     found = _sha256(path, stamp(path))
     if (found, _name(path)) not in _lines():
         raise ValueError(
@@ -36,7 +38,11 @@ def checked(path: Path) -> Path:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Publish a file. Until it is there the list has its old and its new line, so that a kill at any moment is none."""
+    """Write a published file and its line in the list.
+
+    While the file is being replaced the list has both its old and its new checksum, so that the two agree even if the
+    process is killed in between.
+    """
     line = (hashlib.sha256(content).hexdigest(), _name(path))
     _put({*_lines(), line})
     write_atomically(path, content)
@@ -44,21 +50,23 @@ def write(path: Path, content: bytes) -> None:
 
 
 def _name(path: Path) -> str:
+    """Return the path as the list has it."""
     return path.relative_to(paths.published()).as_posix()
 
 
 def _lines() -> set[tuple[str, str]]:
-    """(sha256, name) of each line."""
+    """Return the list as pairs of sha256 and name."""
     text = file().read_text(encoding="utf-8") if file().is_file() else ""
     return {(line[:64], line[66:]) for line in text.splitlines()}
 
 
 def _put(lines: set[tuple[str, str]]) -> None:
+    """Write the list, sorted by name."""
     ordered = sorted(lines, key=lambda line: line[::-1])
     write_atomically(file(), "".join(f"{sha}  {name}\n" for sha, name in ordered).encode())
 
 
 @functools.lru_cache(maxsize=64)
 def _sha256(path: Path, _: tuple[int, ...]) -> str:
-    """Once for each version of a file."""
+    """Return the hash of a file, computed once for each version of it."""
     return sha256(path)

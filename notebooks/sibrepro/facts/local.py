@@ -1,4 +1,4 @@
-"""Runs computed on this machine, a folder each.
+"""Runs computed on this machine, each in a folder of its own.
 
     results/local/runs/<id>/
         params.json           the full parameters
@@ -6,14 +6,14 @@
         code.json             the hash of each module that the computation can reach (`sibcore.fingerprint`)
         metrics.json          the run's numbers
         arrays.safetensors    its arrays (curves, trajectories)
-        ...                   what a long run leaves besides, such as a trained network
-        done                  sha256 of each file above; written last, so a folder without it is not a result
+        ...                   other files of a long run, such as a trained network
+        done                  the sha256 of each file above; written last, so a folder without it is not a result
 
-A run is used again only if it is whole and was made of the same data, by the same version of its experiment and by the
-same code. Runs that `sib verify` computes lie in `results/local/verified/` instead, which nothing else reads.
+A run is used again only if all its files are intact and if it was computed from the same data, by the same version of
+its experiment and by the same code. Runs of `sib verify` are in `results/local/verified/`, which nothing else reads.
 
-Every file is written atomically and a lock lets one process compute while others wait, so a crash, a `kill -9` or a
-second process never leaves something that reads like a result. Reading needs no lock.
+Every file is written atomically. A lock lets one process compute a run while others wait for it. So neither a crash,
+nor `kill -9`, nor a second process leaves a folder that could be mistaken for a result. Reading needs no lock.
 """
 
 from __future__ import annotations
@@ -40,37 +40,47 @@ from sibrepro.facts import provenance
 from sibrepro.facts.record import Record, as_dict, numbers, plain
 
 DONE = "done"
+PARAMS = "params.json"
+METRICS = "metrics.json"
 PROVENANCE = "provenance.json"
 CODE = "code.json"
 ARRAYS = "arrays.safetensors"
-SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|kept|published)\b"  # how a run is named on stderr
-_computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
+SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|kept|published)\b"  # finds ids in what `say` printed
 UNKNOWN_CODE = "which code made it is not known"
 Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
+_computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
+
 
 def say(message: str) -> None:
+    """Print a progress message to stderr."""
     print(message, file=sys.stderr, flush=True)
 
 
 def folder_of(name: str) -> Path:
-    """Return where the run `name` of this machine is, or would be."""
+    """Return the folder of the run with the id `name` on this machine, whether it exists or not."""
     return paths.local() / "runs" / name
 
 
 def verified(name: str) -> Path:
-    """Return where `sib verify` computes the run `name`."""
+    """Return the folder in which `sib verify` computes the run with the id `name`."""
     return paths.local() / "verified" / name
 
 
 def recompute() -> bool:
-    """Whether runs that are published are to be computed here all the same: `SIB_RECOMPUTE` or `SIB_FORCE` is set."""
+    """Tell whether even published runs shall be computed here, because `SIB_RECOMPUTE` or `SIB_FORCE` is set."""
     return bool(os.environ.get("SIB_RECOMPUTE") or os.environ.get("SIB_FORCE"))
 
 
 @dataclasses.dataclass(frozen=True)
 class MadeOf:
-    """What a run is made of; one that was made of something else is not used again."""
+    """What a run is computed from. A run that was computed from something else is not used again.
+
+    Attributes:
+        version: the version of its experiment.
+        data: the hash of each data set by name.
+        code: the hash of each module that the computation can reach.
+    """
 
     version: int
     data: Mapping[str, str]
@@ -78,12 +88,12 @@ class MadeOf:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a run's provenance says of it."""
+        """Return the entries that a run's provenance has about this."""
         return {"version": self.version, "data": dict(self.data), "fingerprint": fingerprint.digest(self.code)}
 
 
 def load(folder: Path, made_of: MadeOf) -> Record | None:
-    """Return the run in `folder`, or None if there is none that is whole and made of the same."""
+    """Return the run in `folder`, or None if it is not intact or was computed from something else."""
     return None if why_not(folder, made_of) else read(folder)
 
 
@@ -106,101 +116,113 @@ def why_not(folder: Path, made_of: MadeOf) -> str | None:
 
 def code_changes(folder: Path, now: fingerprint.Hashes) -> list[str]:
     """Return the modules that changed since the run in `folder` was begun."""
-    return fingerprint.changed(_code(folder), now) if _code(folder) else [UNKNOWN_CODE]
+    begun_with = _code(folder)
+    return fingerprint.changed(begun_with, now) if begun_with else [UNKNOWN_CODE]
 
 
 def read(folder: Path) -> Record:
-    """Return a finished run; every file is checked against the hash in `done`."""
+    """Return a finished run, after checking every file against the hashes in `done`."""
     if problem := _damage(folder):
         raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
-    params, made, metrics = (_read_json(folder / f"{name}.json") for name in ("params", "provenance", "metrics"))
-    arrays = safetensors.numpy.load_file(folder / ARRAYS)
-    return Record(folder.name, made.pop("version", 0), params, numbers(metrics), made, arrays, _Folder(folder))
+    made = _read_json(folder / PROVENANCE)
+    return Record(
+        id=folder.name,
+        version=made.pop("version", 0),
+        params=_read_json(folder / PARAMS),
+        metrics=numbers(_read_json(folder / METRICS)),
+        provenance=made,
+        arrays=safetensors.numpy.load_file(folder / ARRAYS),
+        files=_Folder(folder),
+    )
 
 
 def compute(
     folder: Path, made_of: MadeOf, params: Any, function: Compute, spent: float = 0.0, state: str = ""
 ) -> Record:
-    """Compute a run and keep it; of several processes that ask at once, one computes and the others wait for it.
+    """Compute a run and store it. If several processes ask at once, one computes and the others wait for its result.
 
     Args:
-        folder: where the run goes.
-        made_of: the version, data and code it is made of.
-        params: its parameters.
-        function: computes metrics and arrays from `params`.
-        spent: seconds of work done before, such as a share of a common training.
-        state: a file in the folder that only a stopped run needs; it goes when the run is done.
+        folder: the run's folder.
+        made_of: the version, data and code that it is computed from.
+        params: its settings.
+        function: computes the metrics and arrays from `params`.
+        spent: seconds of work done before, such as the run's share of a common training.
+        state: a file in the folder from which a stopped run resumes. It is deleted when the run is done.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with lock(folder):
-        if reason := why_not(folder, made_of):
-            say(f"{folder.name}: computing ({reason})")
-            made_of = _begin(folder, made_of)
-            try:
-                contents = _contents(params, function, made_of, spent)
-            except BaseException:
-                if not {file.name for file in folder.iterdir()} - {PROVENANCE, CODE}:  # nothing came of it
-                    with contextlib.suppress(OSError):
-                        for name in (PROVENANCE, CODE):
-                            (folder / name).unlink(missing_ok=True)
-                        folder.rmdir()
-                raise
-            for file, content in contents.items():
-                write_atomically(folder / file, content)
-            hashes = _hashes(folder)
-            hashes.pop(state, None)
-            write_atomically(folder / DONE, _to_json(hashes))
-            if state:
-                (folder / state).unlink(missing_ok=True)  # only now: until then a stopped run needs it
-            _computed_here.add(folder)
+        reason = why_not(folder, made_of)
+        if not reason:  # another process computed it while this one waited for the lock
+            return read(folder)
+        say(f"{folder.name}: computing ({reason})")
+        made_of = _begin(folder, made_of)
+        try:
+            contents = _contents(params, function, made_of, spent)
+        except BaseException:
+            _clear(folder)
+            raise
+        for file, content in contents.items():
+            write_atomically(folder / file, content)
+        hashes = _hashes(folder)
+        hashes.pop(state, None)
+        write_atomically(folder / DONE, _to_json(hashes))
+        if state:
+            (folder / state).unlink(missing_ok=True)  # not before `done` is there: a run stopped here needs it
+        _computed_here.add(folder)
         return read(folder)
 
 
 def _begin(folder: Path, made_of: MadeOf) -> MadeOf:
-    """Make a folder to compute in, and return what its run will be made of.
+    """Prepare a folder to compute in, and return what its run is computed from.
 
-    A stopped run goes on from its checkpoints if it was begun with this version, data and code; any other starts anew.
-    One that is kept by name although its code changed goes on, and stays a run of the code that it was begun with.
+    A stopped run resumes from its checkpoints if it was begun with this version, data and code. Otherwise its files are
+    deleted and it starts again. If the user asked by name to keep the run although code changed, it resumes all the
+    same, and counts as a run of the code that it was begun with.
     """
     folder.mkdir(exist_ok=True)
-    begun: dict[str, Any] = {}
-    with contextlib.suppress(OSError, ValueError, TypeError):  # it was not begun, or does not say of what
-        begun = dict(_read_json(folder / PROVENANCE))
     stopped = not (folder / DONE).exists()
-    if stopped and _code(folder) and fingerprint.is_kept(folder.name):
-        made_of = dataclasses.replace(made_of, code=_code(folder))
-    goes_on = stopped and made_of.about.items() <= begun.items()
-    (folder / DONE).unlink(missing_ok=True)  # first of all: nobody trusts a folder without it
+    code = _code(folder)
+    if stopped and code and fingerprint.is_kept(folder.name):
+        made_of = dataclasses.replace(made_of, code=code)
+    resumes = stopped and made_of.about.items() <= _dict_in(folder / PROVENANCE).items()
+    (folder / DONE).unlink(missing_ok=True)  # before anything else, so that a folder that changes is not a result
     for file in folder.iterdir():
-        if (not goes_on or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
+        if (not resumes or file.suffix == ".tmp") and (file.is_symlink() or not file.is_dir()):
             file.unlink()
     write_atomically(folder / CODE, _to_json(made_of.code))
-    write_atomically(folder / PROVENANCE, _to_json(made_of.about))  # what checkpoints in this folder are of
+    write_atomically(folder / PROVENANCE, _to_json(made_of.about))  # says what the checkpoints are computed from
     return made_of
 
 
+def _clear(folder: Path) -> None:
+    """Delete the folder of a run that failed, if the run left nothing that it could resume from."""
+    with contextlib.suppress(OSError):
+        if {file.name for file in folder.iterdir()} <= {PROVENANCE, CODE}:
+            (folder / PROVENANCE).unlink(missing_ok=True)
+            (folder / CODE).unlink(missing_ok=True)
+            folder.rmdir()
+
+
 def _code(folder: Path) -> fingerprint.Hashes:
-    """Return the hashes of the modules that a run was begun with; of one that does not say, none."""
-    try:
-        return dict(_read_json(folder / CODE))
-    except (OSError, ValueError, TypeError):
-        return {}
+    """Return the hashes of the modules that a run was begun with, none if that is not known."""
+    return _dict_in(folder / CODE)
 
 
 def _contents(params: Any, function: Compute, made_of: MadeOf, spent: float) -> dict[str, bytes]:
-    """The files of a run, computed now."""
+    """Compute a run and return the contents of its files by name."""
     started = time.perf_counter()
     metrics, arrays = function(params)
     seconds = spent + time.perf_counter() - started
     return {
-        "params.json": _to_json(as_dict(params)),
+        PARAMS: _to_json(as_dict(params)),
         PROVENANCE: _to_json(provenance.collect(as_dict(params), seconds) | made_of.about),
-        "metrics.json": _to_json(plain(metrics)),
+        METRICS: _to_json(plain(metrics)),
         ARRAYS: safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()}),
     }
 
 
 def _damage(folder: Path) -> str | None:
+    """Return what is wrong with the files of a run, or None if it is finished and intact."""
     if not (folder / DONE).is_file():
         return "not done yet"
     try:
@@ -213,28 +235,35 @@ def _damage(folder: Path) -> str | None:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of every file of a run by name."""
     files = sorted(file for file in folder.iterdir() if file.is_file() and file.name != DONE and file.suffix != ".tmp")
     return {file.name: sha256(file) for file in files}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Folder:
-    """`sibrepro.facts.record.Files` of a run of this machine: a file each."""
+    """The `sibrepro.facts.record.Files` of a run of this machine, where every checkpoint is a file."""
 
     folder: Path
 
     def checkpoint(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the tensors of a checkpoint, and its description."""
         return read_tensors(self.path(f"{name}.safetensors"))
 
     def checkpoint_hash(self, name: str) -> str:
+        """Return the sha256 of a checkpoint's file."""
         return sha256(self.path(f"{name}.safetensors"))
 
     def path(self, name: str) -> Path:
+        """Return where a file of the run is."""
         return self.folder / name
 
 
 def lock(folder: Path) -> AcquireReturnProxy:
-    """The lock on `folder`, for a `with`. The operating system frees it when its holder dies, however it dies."""
+    """Acquire the lock on `folder`, waiting for it if need be, and return it for use in a `with` statement.
+
+    The operating system releases the lock if the process that holds it dies.
+    """
     held = FileLock(folder.with_name(folder.name + ".lock"))
     try:
         return held.acquire(blocking=False)
@@ -249,3 +278,11 @@ def _to_json(value: Any) -> bytes:
 
 def _read_json(path: Path) -> Any:
     return parse_json(path.read_text(encoding="utf-8"))
+
+
+def _dict_in(path: Path) -> dict[str, Any]:
+    """Return the dictionary in a JSON file, an empty one if the file is missing or damaged."""
+    try:
+        return dict(_read_json(path))
+    except (OSError, ValueError, TypeError):
+        return {}

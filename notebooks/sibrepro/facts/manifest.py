@@ -1,7 +1,7 @@
-"""What a notebook used and made, told to whoever runs it.
+"""The manifest: what a notebook used and wrote, reported to the command that executes it.
 
-`./run_all.sh` sets `SIB_MANIFEST` to a file; every run loaded or computed and every figure or table written adds one
-JSON line to it. Without that variable nothing is written.
+`./run_all.sh` sets `SIB_MANIFEST` to the path of a file. Every run that a notebook loads or computes, and every figure
+or table that it writes, adds a JSON line to that file. If the variable is not set, nothing is written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,13 @@ from sibcore.files import parse_json
 
 
 def note(kind: str, what: str, **details: object) -> None:
-    """Add one line: `kind` is "run" (`what` is its id), "figure", "table" or "data" (`what` is a path)."""
+    """Add a line to the manifest.
+
+    Args:
+        kind: "run", "figure", "table" or "data".
+        what: the id of the run, or the path of the file.
+        details: what else to report of it, such as how a run was obtained.
+    """
     manifest = os.environ.get("SIB_MANIFEST")
     if manifest:
         with Path(manifest).open("a", encoding="utf-8") as file:
@@ -22,4 +28,7 @@ def note(kind: str, what: str, **details: object) -> None:
 
 
 def read(path: Path) -> list[dict]:
-    return [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    """Return the lines of a manifest, none if the file does not exist."""
+    if not path.is_file():
+        return []
+    return [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,10 +1,11 @@
-"""Where a number comes from: commit, versions, machine."""
+"""Provenance: the commit, the package versions and the machine that a run was computed with."""
 
 from __future__ import annotations
 
 import datetime
 import importlib.metadata
 import platform
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -19,12 +20,17 @@ PACKAGES = ("torch", "torchvision", "numpy", "matplotlib", "seaborn", "papermill
 
 
 def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Everything a record says of its making, apart from its version and data hashes."""
+    """Return the provenance of a run that ends now, apart from its version, code fingerprint and data hashes.
+
+    Args:
+        params: the run's parameters.
+        seconds: how long the run took.
+    """
     device = pick_device()
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        # results, figures and notebooks' outputs change with every run; only changed code makes the commit untrue
-        "dirty": bool(_git("status", "--porcelain", "--", "sibcore", "notebooks/sibrepro")),
+        "commit": git("rev-parse", "HEAD"),
+        # Only changed code counts: results, figures and the outputs of notebooks change with every run.
+        "dirty": bool(git("status", "--porcelain", "--", "sibcore", "notebooks/sibrepro")),
         "seed": params.get("seed"),
         "versions": {
             "python": platform.python_version(),
@@ -39,12 +45,14 @@ def collect(params: dict[str, Any], seconds: float) -> dict[str, Any]:
     }
 
 
-def _git(*arguments: str) -> str | None:
-    return _answer(paths.root(), *arguments)
+def git(*arguments: str) -> str | None:
+    """Return what git answers in the project's folder, or None if there is no git or no repository."""
+    return _git_in(paths.root(), *arguments)
 
 
 @cache
-def _answer(folder: Path, *arguments: str) -> str | None:
+def _git_in(folder: Path, *arguments: str) -> str | None:
+    """Ask git in a folder, each question once per process, because every run of a command asks the same ones."""
     try:
         answer = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -54,7 +62,7 @@ def _answer(folder: Path, *arguments: str) -> str | None:
 
 @cache
 def _cpu_name() -> str:
+    """Return the model of the processor, which Linux has in /proc/cpuinfo."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.is_file() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
+    model = cpuinfo.is_file() and re.search(r"^model name.*?:(.*)$", cpuinfo.read_text(), re.MULTILINE)
+    return model[1].strip() if model else platform.processor() or platform.machine()

@@ -26,7 +26,7 @@ def experiment(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "project"))
     made = Experiment("made_up", Settings, compute, oldest=("n",), checkpoints=("best",))
     monkeypatch.setattr(publish, "planned", lambda: {made: [Settings(1), Settings(2)]})
-    monkeypatch.setattr(local.provenance, "_git", lambda *arguments: "" if "status" in arguments else "c" * 40)
+    monkeypatch.setattr(local.provenance, "git", lambda *arguments: "" if "status" in arguments else "c" * 40)
     return made
 
 
@@ -78,7 +78,7 @@ def test_a_half_written_folder_is_not_published(experiment):
 
 
 def test_a_run_of_uncommitted_code_is_refused(experiment, monkeypatch):
-    monkeypatch.setattr(local.provenance, "_git", lambda *arguments: " M sibcore/sib.py")
+    monkeypatch.setattr(local.provenance, "git", lambda *arguments: " M sibcore/sib.py")
     run(experiment, Settings(1), compute, keeps_files=True)
     with pytest.raises(ValueError, match="uncommitted"):
         publish.facts()
