@@ -66,7 +66,7 @@ RIVAL = Experiment(
     compute,
     inputs,
     oldest="method dataset backbone features ways shots queries val_episodes test_episodes".split(),
-    # Computed again, TIM at its temperature of 5 changed its answers in 32 of 200 unbalanced tasks, and its mean by 0.33
-    # points.
+    # When it was computed again, TIM at its temperature of 5 changed its answers in 32 of 200 unbalanced tasks, and its
+    # mean by 0.33 points.
     tolerance={"episodes_per_second": None, "*": 1.0},
 )
