@@ -1,9 +1,10 @@
-"""Every method on the same features, tasks and training budget: SIB with three kinds of xi, heads that are trained as
-SIB is, and methods that learn nothing.
+"""The experiment of notebook 07: train and test one method, with the same features and tasks as every other.
 
-Trained methods see a stream of tasks whose queries are balanced, Dirichlet(2), or every second time either, and their
-best checkpoint is chosen on validation classes with such tasks. Options of methods that learn nothing are chosen on
-validation classes, separately for balanced and for unbalanced queries.
+There are three groups of methods: SIB with several kinds of xi (`SIBS`), heads that are meta-trained as SIB is
+(`HEADS`), and methods that learn nothing (`UNTRAINED`). The queries of training tasks are balanced over the classes,
+unbalanced ("dirichlet2": class shares drawn from a Dirichlet(2) distribution), or a mixture that alternates between the
+two. The best checkpoint is chosen on validation classes with tasks of the same kind. A method that learns nothing has
+its options chosen on validation classes, separately for balanced and for unbalanced queries.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -41,16 +42,18 @@ SIBS = {
     "sib-set-10": "SIB, set-aware ξ, K = 10",
     "sib-set-wide": "SIB, set-aware ξ, wide",
 }
-QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # in testing
+QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # kinds of test queries, with the spread of their class shares
 Tasks = Literal["balanced", "dirichlet2", "mixture"]
-# Numbers of ways and of queries of a class, other than those of the training: `elsewhere`, so many tasks of each kind.
+# Other tasks than those of the training, for runs with `elsewhere`: (ways, queries per class), and how many of each.
 SHAPES, FEWER = ((5, 1), (5, 5), (5, 50), (2, 15), (10, 15), (20, 15)), 300
-SHARES, PROBABILITIES = np.linspace(0.05, 0.6, 12), np.linspace(0.05, 0.95, 19)  # where `response` looks
+# The points at which `response` evaluates a xi: a class's share of the queries, and one query's probability of it.
+SHARES, PROBABILITIES = np.linspace(0.05, 0.6, 12), np.linspace(0.05, 0.95, 19)
+SURE = 0.9  # the probability of its class that a query counts as sure at, in these query sets
 
 
 @parameters
 class Contender(Tested):
-    """One method, trained where it learns, and tested on balanced and on unbalanced queries."""
+    """The settings of one run: which method, how it is trained if it learns, and on which tasks it is tested."""
 
     method: str = Field("sib-set", description="a key of SIBS, HEADS or UNTRAINED")
     features: Where = Field("shipped", description="computed from images, or the project's own")
@@ -65,32 +68,40 @@ class Contender(Tested):
     elsewhere: bool = Field(False, description="tested with other numbers of ways and queries, too")
 
 
-def contender(p: Contender, **images: Any) -> Record:
-    """Return the run of one method."""
-    return CONTENDER.run(p, **images)
+def contender(p: Contender) -> Record:
+    """Return the run of one method: published, computed here before, or computed now."""
+    return CONTENDER.run(p)
 
 
-def inputs(p: Contender, **images: Any) -> Inputs:
-    """Return the features, if the method is one that there is."""
-    if p.method not in SIBS.keys() | HEADS.keys() | UNTRAINED.keys():
-        raise ValueError(f"there is no method {p.method!r}: expected one of {', '.join((*SIBS, *HEADS, *UNTRAINED))}")
-    return banks_of(p, **images)
+def inputs(p: Contender) -> Inputs:
+    """Return the features that a run is computed from. Raise ValueError if its method is unknown."""
+    known = (*SIBS, *HEADS, *UNTRAINED)
+    if p.method not in known:
+        raise ValueError(f"there is no method {p.method!r}: expected one of {', '.join(known)}")
+    return banks_of(p)
 
 
 def compute(p: Contender, banks: Banks, folder: Path) -> Numbers:
     """Train the method, or choose its options if it learns nothing, and test it.
 
+    Args:
+        p: the settings.
+        banks: features of the training, validation and test classes.
+        folder: where the training keeps its checkpoints.
+
     Returns:
-        metrics: accuracies in percent, "balanced" and "dirichlet2", each with "..._ci95", "tasks_per_second" in
-            testing; of trained methods "validation", "parameters" and "steps_per_second", of others their "options".
-        arrays: queries answered rightly in each task, "balanced" and "dirichlet2"; "xi" of a set-aware xi, by
-            `response`. With `elsewhere` both also by shape, such as "20way/15each/balanced".
+        metrics: accuracies in percent on "balanced" and "dirichlet2" queries, each with its "..._ci95", and
+            "tasks_per_second" of inference. Trained methods also have "validation" (accuracy in percent), "parameters"
+            and "steps_per_second", the others their "options".
+        arrays: "balanced" and "dirichlet2", the number of queries answered rightly in each test task, and "xi", the
+            `response` of a set-aware xi. With `elsewhere` metrics and arrays also have entries for other tasks, such as
+            "20way/15each/balanced".
     """
     return _tuned(p, banks) if p.method in UNTRAINED else _trained(p, banks, folder)
 
 
 def model_of(p: Contender, dim: int) -> nn.Module:
-    """A method that learns, before its training."""
+    """Return a method that learns, before its training, for features of size `dim`."""
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
     kind = {"sib": {}, "sib-equivariant": {"equivariant": True}}.get(p.method, {"set_aware": p.width})
@@ -98,6 +109,7 @@ def model_of(p: Contender, dim: int) -> nn.Module:
 
 
 def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:
+    """Train a method, take its best checkpoint and test it."""
     device, bank = pick_device(), banks["train"]
     model = model_of(p, bank.features.shape[1]).to(device)
     schedule = train.Schedule(optimiser="adam", steps=p.steps, batch=p.batch, lr=p.lr, every=max(1, p.steps // 10))
@@ -117,26 +129,33 @@ def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:
 
 
 def _tuned(p: Contender, banks: Banks) -> Numbers:
-    cls, bank = UNTRAINED[p.method], banks["val"]
-    options = {kind: tune(cls, p.ways, bank.features, tasks(p, bank, "val", a)) for kind, a in QUERIES.items()}
-    metrics, arrays = _tested(p, banks, {kind: cls(p.ways, **chosen) for kind, chosen in options.items()})
+    """Choose the options of a method that learns nothing, for each kind of queries, and test it."""
+    method, bank = UNTRAINED[p.method], banks["val"]
+    options, models = {}, {}
+    for kind, alpha in QUERIES.items():
+        options[kind] = tune(method, p.ways, bank.features, tasks(p, bank, "val", alpha))
+        models[kind] = method(p.ways, **options[kind])
+    metrics, arrays = _tested(p, banks, models)
     return metrics | {"options": options}, arrays
 
 
 def _tested(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
+    """Test the model of each kind of queries, with `elsewhere` also on tasks with other numbers of ways and queries."""
     began = time.perf_counter()
     metrics, arrays = _scores(p, banks, models)
     metrics["tasks_per_second"] = len(QUERIES) * p.test_episodes / (time.perf_counter() - began)
     for ways, queries in SHAPES if p.elsewhere else ():
         shape = dataclasses.replace(p, ways=ways, queries=queries, test_episodes=FEWER)
         others = {kind: _of_ways(model, p, ways) for kind, model in models.items()}
-        for known, more in zip((metrics, arrays), _scores(shape, banks, others), strict=True):
-            known |= {f"{ways}way/{queries}each/{name}": value for name, value in more.items()}
+        more_metrics, more_arrays = _scores(shape, banks, others)
+        prefix = f"{ways}way/{queries}each/"
+        metrics |= {prefix + name: value for name, value in more_metrics.items()}
+        arrays |= {prefix + name: value for name, value in more_arrays.items()}
     return metrics, arrays
 
 
 def _scores(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
-    """Each kind of test tasks, answered by its model."""
+    """Return metrics and arrays of each kind of test tasks, answered by the model of that kind."""
     scores: dict[str, Evaluation] = {}
     for kind, alpha in QUERIES.items():
         fixed = tasks(p, banks["test"], "test", alpha).to(pick_device())
@@ -145,64 +164,95 @@ def _scores(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers
 
 
 def _of_ways(model: nn.Module, p: Contender, ways: int) -> nn.Module:
-    """The same SIB, or method that learns nothing, for another number of ways."""
+    """Return the same SIB, or the same method that learns nothing, for another number of ways."""
     if isinstance(model, SIB):
         return resized(model, {"ways": p.ways, "queries": p.queries}, ways, model.dim)
     return type(model)(ways, **model.options)
 
 
 def _sampler(p: Contender, bank: Features, seed: int) -> EpisodeSampler:
-    options = {"alpha": None if p.tasks == "balanced" else ALPHA, "mixed": p.tasks == "mixture"}
-    return EpisodeSampler(bank.labels, p.ways, p.shots, p.queries, seed, class_names=bank.classes, **options)
+    """Return a sampler of tasks like those that the method is trained on."""
+    alpha, mixed = (None if p.tasks == "balanced" else ALPHA), p.tasks == "mixture"
+    return EpisodeSampler(
+        bank.labels, p.ways, p.shots, p.queries, seed, alpha=alpha, mixed=mixed, class_names=bank.classes
+    )
 
 
 def probe_sets(ways: int, n: int = 75) -> Tensor:
-    """Logits [B, n, k]: the first query gives class 0 a probability, the others, sure of theirs, give it a share.
+    """Return logits of made-up query sets that show how a method treats one query of class 0.
 
-    B runs over SHARES x PROBABILITIES; the other classes share the rest alike.
+    The first query of each set gives class 0 one of `PROBABILITIES`. The others are sure of their class, and one of
+    `SHARES` of them belongs to class 0. All other classes get equal parts of the rest.
+
+    Args:
+        ways: number of classes k.
+        n: number of queries in a set.
+
+    Returns:
+        Logits `[B, n, k]`; B runs over `SHARES`, and within each over `PROBABILITIES`.
     """
-    share, first = (torch.tensor(values).flatten() for values in np.meshgrid(SHARES, PROBABILITIES, indexing="ij"))
-    p = torch.empty(len(share), n, ways, dtype=torch.float64)
-    p[:, 0, 0], p[:, 0, 1:] = first, (1 - first[:, None]) / (ways - 1)
-    sure = 0.9
-    of_first = (torch.arange(1, n) - 0.5) / (n - 1) < share[:, None]  # [B, n - 1]
-    other = 1 + torch.arange(n - 1) % (ways - 1)
-    label = torch.where(of_first, 0, other)
-    p[:, 1:] = (1 - sure) / (ways - 1)
-    p[:, 1:].scatter_(2, label.unsqueeze(2), sure)
+    pairs = torch.cartesian_prod(torch.tensor(SHARES), torch.tensor(PROBABILITIES))
+    share, first = pairs.T[..., None]  # each [B, 1]
+    p = torch.empty(len(pairs), n, ways, dtype=torch.float64)
+    p[:, 0, :1] = first
+    p[:, 0, 1:] = (1 - first) / (ways - 1)
+    place = torch.arange(n - 1)
+    in_class_0 = (place + 0.5) / (n - 1) < share  # [B, n - 1]
+    label = torch.where(in_class_0, 0, 1 + place % (ways - 1))
+    p[:, 1:] = (1 - SURE) / (ways - 1)
+    p[:, 1:].scatter_(2, label.unsqueeze(2), SURE)
     return p.log()
 
 
 @torch.no_grad()
 def response(xi: nn.Module, ways: int) -> np.ndarray:
-    """-xi of the first query of `probe_sets` and class 0, less the mean over classes, by share and probability.
+    """Return how strongly a trained xi pulls the class weight of class 0 towards the first query of `probe_sets`.
 
-    Where it is positive, theta_0 moves towards the query.
+    It is -xi of that query at class 0, minus the mean of -xi over the classes. Where it is positive, theta_0 moves
+    towards the query.
+
+    Args:
+        xi: a module that maps logits `[B, n, k]` to synthetic gradients `[B, n, k]`.
+        ways: number of classes k.
+
+    Returns:
+        The pull, `[len(SHARES), len(PROBABILITIES)]`.
     """
     logits = probe_sets(ways).to(next(xi.parameters()))
     found = xi(logits)[:, 0]
-    push = (found.mean(-1) - found[:, 0]).double().cpu().numpy()
-    return push.reshape(len(SHARES), len(PROBABILITIES))
+    return _by_share(found.mean(-1) - found[:, 0])
 
 
 def implied_by_information(ways: int, weight: float = 0.1) -> np.ndarray:
-    """`response`, of descent on TIM's loss: `weight` times the queries' entropy, less the entropy of their mean."""
+    """Return the `response` of gradient descent on the loss of TIM instead of a xi.
+
+    The loss is `weight` times the mean entropy of the queries' probabilities, minus the entropy of their mean.
+    """
     logits = probe_sets(ways).requires_grad_()
     p = logits.softmax(-1)
     mean = p.mean(1)
-    loss = (mean * mean.log()).sum() - weight * (p * p.log()).sum(-1).mean(1).sum()
+    entropies = -(p * p.log()).sum(-1)
+    loss = (mean * mean.log()).sum() + weight * entropies.mean(1).sum()
     (gradient,) = torch.autograd.grad(loss, logits)
-    return -logits.shape[1] * gradient[:, 0, 0].numpy().reshape(len(SHARES), len(PROBABILITIES))
+    return _by_share(-logits.shape[1] * gradient[:, 0, 0])
 
 
 def implied_by_transport(ways: int, rounds: int = 100) -> np.ndarray:
-    """`response`, of a step from the queries' probabilities to PT-MAP's, which have equal shares (Sinkhorn)."""
+    """Return the `response` of a step from the queries' probabilities to those of PT-MAP instead of a xi.
+
+    PT-MAP's probabilities give all classes equal shares of the queries. Sinkhorn's algorithm finds them in `rounds`.
+    """
     p = probe_sets(ways).softmax(-1)
     q = p
     for _ in range(rounds):
         q = q / (q.mean(1, keepdim=True) * ways)
         q = q / q.sum(-1, keepdim=True)
-    return (q - p)[:, 0, 0].numpy().reshape(len(SHARES), len(PROBABILITIES))
+    return _by_share((q - p)[:, 0, 0])
+
+
+def _by_share(pull: Tensor) -> np.ndarray:
+    """Arrange a number for each set of `probe_sets`, `[B]`, by share and probability."""
+    return pull.double().cpu().numpy().reshape(len(SHARES), len(PROBABILITIES))
 
 
 CONTENDER = Experiment(

@@ -1,4 +1,7 @@
-"""The runs of notebook 07: those that its parameters ask for, and the published ones."""
+"""The runs of notebook 07: the published ones, and those that the notebook's parameters ask for.
+
+A plan maps (method, training tasks, shots) to settings, one for each seed.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,24 @@ from sibrepro.rivals import HEADS
 from sibrepro.studies.equal_footing.experiment import CONTENDER, FEWER, SIBS, UNTRAINED, Contender, Tasks
 
 SHOTS, SEEDS = (1, 5), (0, 1, 2)
-Key = tuple[str, str, int]  # method, tasks of its training, shots
-# The rate at which heads learn on one and on five shots, chosen on validation classes; larger ones lose there.
-RATES = {1: 1e-3, 5: 1e-4}
-OF_HEADS = {
-    "relation": {1: 1e-3, 5: 1e-3},
-    "gidaris": {1: 1e-3, 5: 1e-3},
-    "qiao": {1: 1e-4, 5: 1e-3},
-    "snail": {1: 1e-4, 5: 1e-4},
-    "gnn": {1: 1e-3, 5: 1e-3},
-    "tadam": {1: 1e-4, 5: 1e-4},
-    "metaoptnet": {1: 1e-3, 5: 1e-3},
-    "ctm": {1: 1e-4, 5: 1e-4},
-    "unem": {1: 0.1, 5: 0.1},  # it learns 21 numbers
+Key = tuple[str, str, int]  # method, training tasks ("" if it learns nothing), shots
+# Learning rates of the trained heads at one and at five shots. They were chosen on validation classes, where larger
+# ones do worse.
+RATES = (1e-3, 1e-4)
+OTHER_RATES = {
+    "relation": (1e-3, 1e-3),
+    "gidaris": (1e-3, 1e-3),
+    "qiao": (1e-4, 1e-3),
+    "snail": (1e-4, 1e-4),
+    "gnn": (1e-3, 1e-3),
+    "tadam": (1e-4, 1e-4),
+    "metaoptnet": (1e-3, 1e-3),
+    "ctm": (1e-4, 1e-4),
+    "unem": (0.1, 0.1),  # it learns only 21 numbers
 }
 HEAD_STEPS = 1000
-TABLE_1 = (  # the trained systems that the paper's Table 1 compares SIB with, as far as they are measured here
+# The trained systems that the paper's Table 1 compares SIB with, as far as we measure them.
+TABLE_1 = (
     "matching-fce",
     "maml",
     "prototypical",
@@ -44,18 +49,21 @@ TABLE_1 = (  # the trained systems that the paper's Table 1 compares SIB with, a
     "leo",
     "ctm",
 )
-LADDER = {"K": 5, "eta": 1e-2, "steps": 6000}
-LADDERS = {  # of what is tried on the mixture alone, with one seed
+SIB_SETTINGS = {"K": 5, "eta": 1e-2, "steps": 6000}
+# Variants of SIB that are trained on the mixture only, with one seed.
+VARIANTS = {
     "sib-set-10": {"K": 10, "eta": 1e-2, "steps": 6000, "elsewhere": True},
     "sib-set-wide": {"K": 5, "eta": 1e-2, "steps": 12000, "width": 64},
 }
-NEVER_LOOKED_AT = {"dataset": "mini-imagenet", "backbone": "conv4-64", "features": "images"}  # for any choice
-ELSEWHERE = ("nearest-centroid", "soft-k-means", "pt-map", "tim", "paddle", "alpha-tim")  # beside the best SIB
+# Features on which no setting was chosen.
+CONFIRMATION = {"dataset": "mini-imagenet", "backbone": "conv4-64", "features": "images"}
+# The methods that are tested with other numbers of ways and queries too, besides variants of SIB.
+ELSEWHERE = ("nearest-centroid", "soft-k-means", "pt-map", "tim", "paddle", "alpha-tim")
 
 
 @parameters
 class EqualFootingNotebook:
-    """Notebook 07."""
+    """The parameters of notebook 07: which methods to train and test, and how long."""
 
     methods: Several[str] = Field(["sib-set", "nearest-centroid", "soft-k-means"], description="keys of the methods")
     dataset: str = Field("cifar-fs", description="name of the image set")
@@ -73,57 +81,64 @@ class EqualFootingNotebook:
     seed: NonNegative = Field(0, description="the first of the seeds")
 
     def contenders(self) -> list[Contender]:
-        """All methods; one that learns nothing has one seed."""
+        """Return the settings of all runs asked for. Methods that learn nothing have no seed and run once."""
         names = "dataset backbone tasks K eta width steps lr val_episodes test_episodes".split()
         base = Contender(**{name: getattr(self, name) for name in names})
         seeds = range(self.seed, self.seed + self.seeds)
-        many = grid(base, method=self.methods, shots=self.shots, seed=seeds)
-        return [p for p in many if p.method not in UNTRAINED or p.seed == self.seed]
+        runs = grid(base, method=self.methods, shots=self.shots, seed=seeds)
+        return [p for p in runs if p.method not in UNTRAINED or p.seed == self.seed]
 
 
 def plan() -> dict[Key, list[Contender]]:
-    """The published comparison, on CIFAR-FS with Conv-4-64."""
-    found: dict[Key, list[Contender]] = {}
-    for shots in SHOTS:
+    """Return the published comparison, on CIFAR-FS with Conv-4-64."""
+    runs: dict[Key, list[Contender]] = {}
+    for number, shots in enumerate(SHOTS):
         for method in UNTRAINED:
-            found[method, "", shots] = [Contender(method=method, shots=shots, val_episodes=500)]
+            runs[method, "", shots] = [Contender(method=method, shots=shots, val_episodes=500)]
         for method in HEADS:
-            rate = OF_HEADS.get(method, RATES)[shots]
+            rate = OTHER_RATES.get(method, RATES)[number]
             base = Contender(method=method, shots=shots, lr=rate, steps=HEAD_STEPS)
-            found[method, "mixture", shots] = grid(base, seed=SEEDS)
+            runs[method, "mixture", shots] = grid(base, seed=SEEDS)
         for method in SIBS:
-            for tasks in ("mixture",) if method in LADDERS else ("balanced", "dirichlet2", "mixture"):
-                seeds = SEEDS if tasks == "mixture" and method not in LADDERS else SEEDS[:1]
-                base = Contender(method=method, shots=shots, tasks=tasks, **LADDERS.get(method, LADDER))
-                found[method, tasks, shots] = grid(base, seed=seeds)
-    return found
+            if method in VARIANTS:
+                runs[method, "mixture", shots] = [Contender(method=method, shots=shots, **VARIANTS[method])]
+                continue
+            base = Contender(method=method, shots=shots, **SIB_SETTINGS)
+            for tasks in ("balanced", "dirichlet2"):
+                runs[method, tasks, shots] = [dataclasses.replace(base, tasks=tasks)]
+            runs[method, "mixture", shots] = grid(base, seed=SEEDS)
+    return runs
 
 
 def elsewhere() -> dict[Key, list[Contender]]:
-    """The best SIB and the best of the methods that learn nothing, on tasks of other shapes."""
-    found = {key: several for key, several in plan().items() if all(p.elsewhere for p in several)}
+    """Return the runs that are also tested with other numbers of ways and queries.
+
+    These are variants of the best SIB, and the best methods that learn nothing.
+    """
+    runs = {key: several for key, several in plan().items() if all(p.elsewhere for p in several)}
     for method, shots in itertools.product(ELSEWHERE, SHOTS):
         base = Contender(method=method, shots=shots, val_episodes=500, test_episodes=FEWER, elsewhere=True)
-        found[method, "", shots] = [base]
-    return found
+        runs[method, "", shots] = [base]
+    return runs
 
 
 def confirmation() -> dict[Key, list[Contender]]:
-    """The set-aware SIB and all that learns nothing, with the settings chosen, on features used for no choice."""
-    ours = ("sib-set", "mixture")
-    chosen = {key: several for key, several in plan().items() if key[0] in UNTRAINED or key[:2] == ours}
-    return {key: [dataclasses.replace(p, **NEVER_LOOKED_AT) for p in several] for key, several in chosen.items()}
+    """Return the set-aware SIB and all methods that learn nothing, on features used for no choice of settings."""
+    runs: dict[Key, list[Contender]] = {}
+    for (method, tasks, shots), several in plan().items():
+        if method in UNTRAINED or (method, tasks) == ("sib-set", "mixture"):
+            runs[method, tasks, shots] = [dataclasses.replace(p, **CONFIRMATION) for p in several]
+    return runs
 
 
 def published(planned: dict[Key, list[Contender]] | None = None) -> dict[Key, list[Record]]:
-    """Exactly the runs of a plan, by default of the comparison, as far as they are published."""
+    """Return the runs of a plan that are published, by default those of the comparison."""
     return facts(CONTENDER, planned or plan())
 
 
 def declared() -> dict[Experiment, list[Contender]]:
-    """Every run of this study that is, or is to be, published."""
-    plans = (plan(), elsewhere(), confirmation())
-    return {CONTENDER: [p for planned in plans for p in flat(planned)]}
+    """Return every run of this study that is, or is to be, published. Runs in two plans are listed twice."""
+    return {CONTENDER: flat(plan()) + flat(elsewhere()) + flat(confirmation())}
 
 
 def asked(p: EqualFootingNotebook) -> dict[Experiment, list[Contender]]:

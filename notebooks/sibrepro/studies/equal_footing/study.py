@@ -1,8 +1,8 @@
-"""Notebook 07: SIB and its rivals on the same features, tasks and budget."""
+"""The declaration of notebook 07: SIB and its rivals on the same features, tasks and training budget."""
 
 from __future__ import annotations
 
-from sibrepro.facts import flat
+from sibrepro.facts import Record, flat
 from sibrepro.studies.equal_footing import figures, plan, tables
 from sibrepro.studies.equal_footing.claims import claims
 from sibrepro.study import Figure, Study, Table
@@ -12,6 +12,17 @@ ACCURACY = (
     "standard errors over tasks and over seeds"
 )
 DIFFERENCE = "the best SIB's accuracy minus the rival's on the same tasks, over the seeds that both have"
+
+
+def compared() -> list[Record]:
+    """Return the published runs of the comparison."""
+    return flat(plan.published())
+
+
+def confirmed() -> list[Record]:
+    """Return the published runs that repeat the comparison on features used for no choice."""
+    return flat(plan.published(plan.confirmation()))
+
 
 STUDY = Study(
     notebook="07_equal_footing",
@@ -23,32 +34,30 @@ STUDY = Study(
             title="Equal footing",
             make=lambda: tables.comparison(plan.published()),
             how=ACCURACY,
-            records=lambda: flat(plan.published()),
+            records=compared,
         ),
         "equal_footing_differences": Table(
             title="The best SIB minus each rival",
             make=lambda: tables.differences(plan.published()),
             how=DIFFERENCE,
-            records=lambda: flat(plan.published()),
+            records=compared,
             behind=tables.behind_difference,
         ),
         "equal_footing_shapes": Table(
             title="Equal footing, other shapes",
             make=lambda: tables.shapes(plan.published(plan.elsewhere())),
             how=ACCURACY,
-            records=lambda: flat(plan.published()),
+            records=compared,
         ),
         "equal_footing_confirmation": Table(
             title="Equal footing, confirmation",
             make=lambda: tables.comparison(plan.published(plan.confirmation())),
             how=ACCURACY,
-            records=lambda: flat(plan.published(plan.confirmation())),
+            records=confirmed,
         ),
     },
     figures={
-        "07_field": Figure(
-            draw=lambda: figures.footing(tables.comparison(plan.published())), records=lambda: flat(plan.published())
-        ),
+        "07_field": Figure(draw=lambda: figures.footing(tables.comparison(plan.published())), records=compared),
     },
     claims=claims,
     cite=tables.cite,

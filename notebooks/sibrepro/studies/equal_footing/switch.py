@@ -1,10 +1,10 @@
-"""What it costs not to be told whether the queries are balanced: two rivals, each the best on its kind of queries, and
-a switch between them.
+"""A switch between two rivals, each the best on one kind of queries, as a bound on what choosing between them can give.
 
-Rivals that learn nothing have their options chosen for each kind of test tasks, so they are told the kind; a SIB is one
-set of weights for both. The switch looks at how unequal the classes are among soft k-means' answers. Its threshold is
-the best for the very tasks it is tested on, and its rivals keep their options for each kind: no switch on this number
-does better with them.
+Options of rivals that learn nothing are chosen separately for balanced and for unbalanced queries, so these rivals are
+told which kind they face. A SIB is one set of weights for both kinds. The switch has to guess the kind: it measures how
+unequal the classes are among the answers of soft k-means and picks a rival by a threshold on that number. We choose
+the threshold on the very test tasks it is scored on, and its rivals keep the options for each kind. No switch on this
+number can therefore do better with these two rivals.
 """
 
 from __future__ import annotations
@@ -26,47 +26,72 @@ from sibrepro.studies.equal_footing.tables import Found, best, score
 
 @dataclasses.dataclass(frozen=True)
 class Switch:
-    """Scores by kind of queries; "gain": the best SIB's mean over both kinds, less the switch's."""
+    """How well the best switch between two rivals does.
 
-    rivals: dict[str, str]  # by kind of queries, the best that learns nothing
-    told_apart: float  # how often a task of each kind is rightly ordered by how unequal its answers are; ties: half
+    Attributes:
+        rivals: by kind of queries, the best method that learns nothing.
+        told_apart: how often a pair of tasks, one of each kind, is ordered rightly by how unequal its answers are; a
+            tie counts one half.
+        scores: by kind of queries, the switch's accuracy in percent.
+        gain: the best SIB's accuracy minus the switch's, both over the tasks of both kinds.
+    """
+
+    rivals: dict[str, str]
+    told_apart: float
     scores: dict[str, Score]
     gain: Score
 
 
 def switch(found: Found, shots: int, unequal: dict[str, np.ndarray] | None = None) -> Switch:
-    """Of published runs."""
-    several = {method: records for (method, _, s), records in found.items() if s == shots and method in UNTRAINED}
+    """Return the best switch between the two best rivals that learn nothing.
+
+    Args:
+        found: published runs, as `plan.published` returns them.
+        shots: the number of shots of the runs to compare.
+        unequal: by kind of queries, the number that the switch looks at for each test task; by default `inequality`.
+    """
+    rivals, right_answers = {}, []
+    for kind in QUERIES:
+        scores = {
+            method: score(records, kind).mean
+            for (method, _, number), records in found.items()
+            if number == shots and method in UNTRAINED
+        }
+        rivals[kind] = max(scores, key=scores.get)
+        chosen = found[rivals[kind], "", shots]
+        right_answers.append({queries: right(chosen, queries)[0].astype(float) for queries in QUERIES})
+    of_balanced, of_unbalanced = right_answers
     sib = found[best(found, shots), "mixture", shots]
-    p = sib[0].params
-    unequal = unequal or inequality(p)
+    params = sib[0].params
+    unequal = unequal or inequality(params)
 
-    def best_rival(kind: str) -> str:
-        return max(several, key=lambda method: score(several[method], kind).mean)
-
-    rivals = {kind: best_rival(kind) for kind in QUERIES}
-    low, high = ({kind: right(several[name], kind)[0].astype(float) for kind in QUERIES} for name in rivals.values())
-
-    def chosen(kind: str, threshold: float) -> np.ndarray:
-        return np.where(unequal[kind] <= threshold, low[kind], high[kind])
+    def switched(threshold: float) -> dict[str, np.ndarray]:
+        """Return the right answers to each task: up to the threshold, a task is taken for balanced."""
+        return {kind: np.where(unequal[kind] <= threshold, of_balanced[kind], of_unbalanced[kind]) for kind in QUERIES}
 
     thresholds = np.unique(np.concatenate([[-1.0], *unequal.values()]))
-    threshold = max(thresholds, key=lambda t: sum(chosen(kind, t).mean() for kind in QUERIES))
-    after = {kind: chosen(kind, threshold) for kind in QUERIES}
-    count = p["ways"] * p["queries"]
-    both = np.concatenate([right(sib, kind) for kind in QUERIES], 1)
-    # the area under the curve of true and false alarms
-    above = mannwhitneyu(unequal["dirichlet2"], unequal["balanced"]).statistic
+    ours = switched(max(thresholds, key=lambda t: sum(values.mean() for values in switched(t).values())))
+    of_sib = np.concatenate([right(sib, kind) for kind in QUERIES], 1)
+    queries = params["ways"] * params["queries"]
+    # Mann and Whitney's U counts the pairs that are ordered rightly.
+    low, high = unequal["balanced"], unequal["dirichlet2"]
+    ordered = mannwhitneyu(high, low).statistic
     return Switch(
-        rivals,
-        float(above / len(unequal["dirichlet2"]) / len(unequal["balanced"])),
-        {kind: over_seeds(np.atleast_2d(values), count) for kind, values in after.items()},
-        paired(np.concatenate([*after.values()]), both, count),
+        rivals=rivals,
+        told_apart=float(ordered / len(high) / len(low)),
+        scores={kind: over_seeds(values[np.newaxis], queries) for kind, values in ours.items()},
+        gain=paired(np.concatenate([*ours.values()]), of_sib, queries),
     )
 
 
 def inequality(params: dict) -> dict[str, np.ndarray]:
-    """Of each test task, the sum over classes of (share among soft k-means' answers - 1 / k)^2."""
+    """Return how unequal the classes are among soft k-means' answers to each test task, by kind of queries.
+
+    The measure is the sum over the k classes of (share of the answers - 1 / k)²; it is 0 if all shares are equal.
+
+    Args:
+        params: the parameters of a run, which name the features and the test tasks.
+    """
     p = Contender(**params)
     bank = shipped.load(p.dataset, p.backbone)["test"]
     method = BASELINES["soft-k-means"](p.ways)

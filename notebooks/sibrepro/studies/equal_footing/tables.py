@@ -1,4 +1,7 @@
-"""The tables of notebook 07, as data frames made of runs."""
+"""The tables of notebook 07, made from published runs.
+
+All of them take the runs by (method, training tasks, shots), as `plan.published` returns them.
+"""
 
 from __future__ import annotations
 
@@ -17,99 +20,131 @@ from sibrepro.studies.equal_footing.experiment import QUERIES, SHAPES, SIBS, UNT
 from sibrepro.studies.equal_footing.plan import Key, published
 
 Found = Mapping[Key, Sequence[Record]]
+# What a method's name gets added if it was trained on one kind of tasks only.
 TASKS = {"": "", "mixture": "", "balanced": ", balanced training", "dirichlet2": ", unbalanced training"}
+RIVALS = UNTRAINED | HEADS
 
 
 def title(method: str, tasks: str = "") -> str:
-    name = SIBS[method] if method in SIBS else (UNTRAINED | HEADS)[method].title
+    """Return a method's name for tables, with the kind of its training tasks where there are several."""
+    name = SIBS[method] if method in SIBS else RIVALS[method].title
     return name + TASKS[tasks]
 
 
 def score(records: Sequence[Record], queries: str) -> Score:
-    """Accuracy in percent on one kind of queries, seeds together."""
-    return over_seeds(right(records, queries), _answers(records))
+    """Return a method's accuracy in percent over all its seeds, on one kind of test queries."""
+    return over_seeds(right(records, queries), _queries_per_task(records))
 
 
 def comparison(found: Found) -> pd.DataFrame:
-    """A row for each method, number of shots and kind of queries."""
+    """Return the accuracy and the speed of every method: one row for each number of shots and kind of queries."""
     rows = []
     for (method, tasks, shots), records in found.items():
-        p, cls = records[0].params, (UNTRAINED | HEADS).get(method)
+        params, rival = records[0].params, RIVALS.get(method)
         for queries in QUERIES:
-            found_score = score(records, queries)
-            rows.append(
-                {"dataset": p["dataset"], "backbone": p["backbone"], "method": title(method, tasks)}
-                | {"kind": "rival" if cls else "sib", "transductive": cls.transductive if cls else True}
-                | {"trained": cls.trained if cls else True, "shots": shots, "queries": queries}
-                | {"ours": found_score.mean, "ours_ci95": found_score.ci95}
-                | {"episodes": p["test_episodes"], "seeds": len(records)}
-                | {"tasks_per_second": float(np.mean([r.metrics["tasks_per_second"] for r in records]))}
-                | {"runs": named(records)}
-            )
+            accuracy = score(records, queries)
+            row = {
+                "dataset": params["dataset"],
+                "backbone": params["backbone"],
+                "method": title(method, tasks),
+                "kind": "rival" if rival else "sib",
+                "transductive": rival.transductive if rival else True,
+                "trained": rival.trained if rival else True,
+                "shots": shots,
+                "queries": queries,
+                "ours": accuracy.mean,
+                "ours_ci95": accuracy.ci95,
+                "episodes": params["test_episodes"],
+                "seeds": len(records),
+                "tasks_per_second": float(np.mean([record.metrics["tasks_per_second"] for record in records])),
+                "runs": named(records),
+            }
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
 def best(found: Found, shots: int) -> str:
-    """Of the SIBs that were trained on both kinds of tasks, the one that did best on validation classes; of those only
-    that have as many seeds as any."""
-    several = {m: records for (m, tasks, s), records in found.items() if (tasks, s) == ("mixture", shots) and m in SIBS}
-    most = max(map(len, several.values()), default=0)
-    several = {m: records for m, records in several.items() if len(records) == most}
-    return max(several, default="", key=lambda m: np.mean([record.metrics["validation"] for record in several[m]]))
+    """Return the SIB with the highest accuracy on validation classes, or "" if there is none.
+
+    Only SIBs that were trained on the mixture of both kinds of tasks take part, and of these only the ones with the
+    most seeds, so that no lucky single seed is chosen.
+    """
+    candidates = {}
+    for (method, tasks, number), records in found.items():
+        if method in SIBS and tasks == "mixture" and number == shots:
+            validation = np.mean([record.metrics["validation"] for record in records])
+            candidates[method] = (len(records), validation)
+    return max(candidates, default="", key=candidates.get)
 
 
 def differences(found: Found, sib: str = "") -> pd.DataFrame:
-    """A SIB, one set of weights for both kinds of queries, by default the best, minus each rival on the same tasks."""
+    """Return by how much a SIB beats each rival on the same tasks, in percentage points.
+
+    Args:
+        found: the runs to compare.
+        sib: the SIB to compare with, a key of `SIBS`. By default the best one at each number of shots. In both cases
+            it was trained on the mixture, so one set of weights answers both kinds of queries.
+    """
     rows = []
     for (method, tasks, shots), records in found.items():
         ours = found.get((sib or best(found, shots), "mixture", shots))
-        for queries in QUERIES if ours and method not in SIBS else ():
-            gain = _minus(ours, records, queries, _answers(records))
-            names = {"method": title(method, tasks), "shots": shots, "queries": queries}
-            rows.append(names | {"gain": gain.mean, "ci95": gain.ci95})
+        if not ours or method in SIBS:
+            continue
+        for queries in QUERIES:
+            gain = _gain(ours, records, queries, _queries_per_task(records))
+            name = title(method, tasks)
+            rows.append([name, shots, queries, *gain])
     return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
 
 
 def behind_difference(row: Mapping[str, Any]) -> list[Record]:
-    """Return the runs behind a row of `differences`: the best SIB's and the rival's."""
+    """Return the runs behind a row of `differences`: those of the best SIB, then those of the rival."""
     found, shots = published(), row["shots"]
-    rivals = [
-        record
-        for (method, tasks, s), records in found.items()
-        if (title(method, tasks), s) == (row["method"], shots) and method not in SIBS
-        for record in records
-    ]
-    return [*found[best(found, shots), "mixture", shots], *rivals]
+    records = list(found[best(found, shots), "mixture", shots])
+    for (method, tasks, number), rival in found.items():
+        if method not in SIBS and title(method, tasks) == row["method"] and number == shots:
+            records += rival
+    return records
 
 
 def shapes(found: Found) -> pd.DataFrame:
-    """Accuracy on tasks of other shapes, and the best SIB's minus it, seeds together and on the same tasks."""
+    """Return accuracies on tasks with other numbers of ways and queries, and what the best SIB gains over each rival.
+
+    Gains are differences on the same tasks, over seeds. A SIB's own rows have none.
+    """
     rows = []
     for (method, tasks, shots), records in found.items():
         sib = found.get((best(found, shots), "mixture", shots))
         for (ways, queries), kind in itertools.product(SHAPES, QUERIES):
-            name, answers = f"{ways}way/{queries}each/{kind}", ways * queries
-            ours = over_seeds(right(records, name), answers)
-            gain = _minus(sib, records, name, answers) if sib and method not in SIBS else None
-            row = [title(method, tasks), shots, ways, queries, kind, ours.mean, ours.ci95]
-            rows.append([*row, *((gain.mean, gain.ci95) if gain else (np.nan, np.nan)), named(records)])
+            array, per_task = f"{ways}way/{queries}each/{kind}", ways * queries
+            ours, gain = over_seeds(right(records, array), per_task), (np.nan, np.nan)
+            if sib and method not in SIBS:
+                gain = _gain(sib, records, array, per_task)
+            rows.append([title(method, tasks), shots, ways, queries, kind, *ours, *gain, named(records)])
     columns = "method shots ways queries_each queries ours ours_ci95 gain ci95 runs".split()
     return pd.DataFrame(rows, columns=columns)
 
 
-def _minus(ours: Sequence[Record], theirs: Sequence[Record], name: str, answers: int) -> Score:
-    """Paired; of two that both have seeds, as many as both have."""
-    seeds = min(len(ours), len(theirs))
-    first, second = (right(records[:seeds] if seeds > 1 else records, name) for records in (theirs, ours))
-    return paired(first, second, answers)
-
-
-def _answers(records: Sequence[Record]) -> int:
-    return records[0].params["ways"] * records[0].params["queries"]
-
-
 def cite(method: str, shots: str, queries: str) -> float:
-    """An accuracy of ours: method, shots, kind of queries."""
+    """Return an accuracy for the README: of a method, at a number of shots, on a kind of test queries."""
     found = published()
     records = found.get((method, "mixture", int(shots))) or found[method, "", int(shots)]
     return score(records, queries).mean
+
+
+def _gain(ours: Sequence[Record], theirs: Sequence[Record], array: str, queries: int) -> Score:
+    """Return the accuracy of `ours` minus that of `theirs` on the same tasks.
+
+    If both have several seeds, as many of each count as both have. A method that learns nothing has one run, which is
+    compared with all seeds of the other.
+    """
+    seeds = min(len(ours), len(theirs))
+    if seeds > 1:
+        ours, theirs = ours[:seeds], theirs[:seeds]
+    return paired(right(theirs, array), right(ours, array), queries)
+
+
+def _queries_per_task(records: Sequence[Record]) -> int:
+    """Return the number of queries in one test task."""
+    params = records[0].params
+    return params["ways"] * params["queries"]
