@@ -1,9 +1,13 @@
-"""The runs of notebook 03: those that its parameters ask for, and the published ones behind Table 1 and its study."""
+"""The runs of notebook 03: those that its parameters ask for, and those that are to be published.
+
+The published runs are behind Table 1, and behind the studies of SIB's gain on CIFAR-FS with Conv-4-64.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,12 +28,13 @@ from sibrepro.studies.few_shot.imbalance import UNBALANCED
 from sibrepro.studies.few_shot.rivals import RIVAL, Rival
 
 BACKBONES = ("conv4-64", "conv4-128")
+# The image sets and backbones of Table 1. The paper has no WRN-16-2: it is a deeper network that a CPU can train.
 ORIGINS = [(dataset, backbone) for dataset in ("cifar-fs", "mini-imagenet") for backbone in (*BACKBONES, "wrn-28-10")]
-ORIGINS.append(("cifar-fs", "wrn-16-2"))  # the paper has none: a deeper network that a CPU can bear
+ORIGINS.append(("cifar-fs", "wrn-16-2"))
 SHOTS, STEPS = (1, 5), (0, 1, 3, 5)
-SHORT = 5  # epochs of a pretraining that leaves a weaker network than the paper's
+SHORT = 5  # The epochs of a pretraining that leaves a weaker network than the paper's.
 
-# One thing changed in SIB with K = 3 on one shot; one seed each.
+# Variants of SIB with K = 3 on one shot. Each changes one thing, and is trained with one seed.
 VARIANTS: dict[str, dict[str, Any]] = {
     "running statistics": {"normalise": "running"},
     "no statistics": {"normalise": "none"},
@@ -39,15 +44,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain SGD": {"optimiser": "paper"},
     "the paper to the letter": {"fidelity": "paper"},
 }
-WEAK_START = f"{SHORT} epochs of pretraining"  # a variant that is trained with K = 0 too, to have its own gain
-# Likewise, of what only images can give.
+WEAK_START = f"{SHORT} epochs of pretraining"  # This variant is trained with K = 0 too, to have a gain of its own.
+# Variants that need images, because the features in the repository do not hold what they change.
 IMAGE_VARIANTS: dict[str, dict[str, Any]] = {
     "4 augmented views": {"features": "images", "views": 4},
     WEAK_START: {"features": "images", "epochs": SHORT},
 }
-TRAINED = ("sib", "inductive", "variants", "rotation")  # the fields of `FewShotRuns` that are meta-trainings
-PLAIN = "features as they are"  # where they are averaged, with K = 0 too
-ROTATION = {"rotation": 1.0}  # f learns to tell turned images apart, too (Gidaris et al., 2019)
+PLAIN = "features as they are"  # The name of the variant without averaged features, where the protocol averages them.
+ROTATION = {"rotation": 1.0}  # The network also learns to recognise rotated images (Gidaris et al., 2019).
+# The variants that might explain why our SIB is better than the paper's.
 REASONS = ("1/n", "plain SGD", "running statistics", "no statistics", "4 augmented views", WEAK_START)
 PRETRAININGS = [
     Pretraining(backbone="conv4-64"),
@@ -60,7 +65,7 @@ PRETRAININGS = [
 
 @parameters
 class FewShotNotebook:
-    """Notebook 03."""
+    """The parameters of notebook 03."""
 
     datasets: Several[str] = Field(["cifar-fs"], description="names of image sets; figures show the first")
     backbones: Several[str] = Field(["conv4-64"], description="feature networks; figures show the first")
@@ -72,43 +77,53 @@ class FewShotNotebook:
     seeds: Count = Field(1, description="meta-trainings of each experiment")
     val_episodes: Count = Field(200, description="tasks of validation classes")
     test_episodes: NonNegative = Field(1000, description="tasks of test classes; 0: as many as the paper has")
-    baseline_episodes: NonNegative = Field(200, description="likewise, on which rivals are tested")
+    baseline_episodes: NonNegative = Field(200, description="tasks for rivals; 0: as many as the paper has")
     studies: bool = Field(False, description="also what takes long: variants of SIB, the effect of compression")
     seed: NonNegative = Field(0, description="the first of the seeds")
 
     def experiments(self) -> list[FewShot]:
-        """All meta-trainings, seed after seed."""
+        """Return the settings of all meta-trainings, seed after seed for each image set and backbone."""
         seeds = range(self.seed, self.seed + self.seeds)
         bases = self._bases(self.test_episodes)
         return [p for base in bases for p in grid(base, seed=seeds, shots=self.shots, K=self.K)]
 
     def variants(self) -> list[FewShot]:
-        """One seed of what the study of balance and the search for reasons compare."""
-        base = dataclasses.replace(self.experiments()[0], shots=1, K=3)
-        return [*_changed(base, VARIANTS).values(), *grid(base, transductive=[False], shots=SHOTS)]
+        """Return one seed of each variant of SIB that needs no images, and of inductive SIB."""
+        base = self._studied()
+        return [*flat(_variants(base, VARIANTS)), *grid(base, transductive=[False], shots=SHOTS)]
 
     def image_variants(self) -> list[FewShot]:
-        return [*_changed(dataclasses.replace(self.experiments()[0], shots=1, K=3), IMAGE_VARIANTS).values()]
+        """Return one seed of each variant of SIB that needs images."""
+        return flat(_variants(self._studied(), IMAGE_VARIANTS))
 
     def rivals(self) -> list[Rival]:
-        """All methods on the tasks of all experiments."""
+        """Return the settings of all rival methods on the tasks of all experiments."""
         bases = self._bases(self.baseline_episodes)
-        return [_rival(base, name, shots) for base in bases for shots in self.shots for name in BASELINES]
+        tested = [p for base in bases for p in grid(base, shots=self.shots)]
+        return [_rival(p, name) for p in tested for name in BASELINES]
 
     def _bases(self, episodes: int) -> list[FewShot]:
-        """Every image set under every backbone."""
+        """Return the settings of every image set under every backbone, with this number of test tasks."""
         common = {"eta": self.eta, "steps": self.steps, "val_episodes": self.val_episodes}
-        origins = [(dataset, backbone) for dataset in self.datasets for backbone in self.backbones]
+        origins = itertools.product(self.datasets, self.backbones)
         return [protocol(*origin, features=self.features, test_episodes=episodes, **common) for origin in origins]
+
+    def _studied(self) -> FewShot:
+        """Return the settings of which variants are made."""
+        return dataclasses.replace(self.experiments()[0], shots=1, K=3)
 
 
 @dataclasses.dataclass(frozen=True)
 class FewShotRuns:
-    """The runs of one image set and backbone at the full protocol: settings in a plan, records of what is published.
+    """The runs of one image set and backbone at the full protocol: settings in a plan, or records of published runs.
 
-    sib, inductive, rotation (f learned it, too): by (shots, K), at eta = 1e-3, one of each seed
-    variants: by (name in VARIANTS, K), on one shot
-    rivals: by (method, shots); unbalanced: what is tried on unbalanced queries, by the id of the training
+    Attributes:
+        sib: SIB by (shots, K) at η = 1e-3, a list with one run for each seed.
+        inductive: the same for inductive SIB, which takes true gradients on the support set.
+        variants: SIB with one thing changed on one shot, by (name of the change, K).
+        rivals: the rival methods, by (method, shots).
+        unbalanced: the tests on unbalanced queries, by the id of the few-shot run that trained the SIB.
+        rotation: as `sib`, with a network that also learned to recognise rotated images.
     """
 
     sib: Mapping[tuple[int, int], list[Any]]
@@ -120,41 +135,51 @@ class FewShotRuns:
 
     @property
     def records(self) -> list[Any]:
+        """The runs of SIB itself, all settings and seeds in one list."""
         return flat(self.sib)
+
+    @property
+    def trained(self) -> dict[str, Mapping[Any, list[Any]]]:
+        """The fields whose runs are meta-trainings, by name."""
+        return {name: getattr(self, name) for name in ("sib", "inductive", "variants", "rotation")}
 
 
 @functools.cache
 def plan(dataset: str, backbone: str) -> FewShotRuns:
+    """Return the settings of all runs of one image set and backbone that are, or are to be, published."""
     base = protocol(dataset, backbone, K=3)
-    sib = {(shots, K): grid(base, shots=[shots], K=[K], seed=SEEDS) for shots in SHOTS for K in STEPS}
-    inductive, rotation, changed = {}, {}, {}
-    if (dataset, backbone) == ORIGINS[0]:  # what is studied, rather than measured alone
-        inductive = {(p.shots, p.K): [p] for p in grid(base, transductive=[False], shots=SHOTS)}
+    sib = _by_shots_and_K(grid(base, shots=SHOTS, K=STEPS, seed=SEEDS))
+    inductive, variants, rotation = {}, {}, {}
+    if (dataset, backbone) == ORIGINS[0]:  # Only here SIB is also studied.
+        inductive = _by_shots_and_K(grid(base, shots=SHOTS, transductive=[False]))
+        variants = _variants(base, VARIANTS | IMAGE_VARIANTS)
         turned = protocol(dataset, backbone, features="images", **ROTATION)
-        rotation = {(shots, K): grid(turned, shots=[shots], K=[K], seed=SEEDS) for shots in SHOTS for K in (0, base.K)}
-        changed = {key: [p] for key, p in _changed(base, VARIANTS | IMAGE_VARIANTS).items()}
+        rotation = _by_shots_and_K(grid(turned, shots=SHOTS, K=(0, 3), seed=SEEDS))
     if (dataset, backbone) in AVERAGED:
-        changed = {(PLAIN, K): [dataclasses.replace(base, K=K, averaged=False)] for K in (0, base.K)}
-    tried = [sib[1, K][0] for K in STEPS] + [p for (name, _), (p,) in changed.items() if name in VARIANTS]
-    rivals = {(name, shots): _rival(base, name, shots) for shots in SHOTS for name in BASELINES}
-    return FewShotRuns(sib, inductive, changed, rivals, {FEW_SHOT.id(p): p for p in tried}, rotation)
+        variants = {(PLAIN, p.K): [p] for p in grid(base, averaged=[False], K=(0, 3))}
+    tried = [sib[1, K][0] for K in STEPS]
+    tried += [settings[0] for (name, _), settings in variants.items() if name in VARIANTS]
+    unbalanced = {FEW_SHOT.id(p): p for p in tried}
+    rivals = {(name, p.shots): _rival(p, name) for p in grid(base, shots=SHOTS) for name in BASELINES}
+    return FewShotRuns(sib, inductive, variants, rivals, unbalanced, rotation)
 
 
 def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> FewShotRuns:
-    """Return exactly the runs that are planned, as far as they are published."""
+    """Return the records of the planned runs that are published, and no others."""
     planned = plan(dataset, backbone)
     return FewShotRuns(
-        **{name: facts(FEW_SHOT, getattr(planned, name)) for name in TRAINED},
+        **{name: facts(FEW_SHOT, settings) for name, settings in planned.trained.items()},
         rivals=single_facts(RIVAL, planned.rivals),
         unbalanced=single_facts(UNBALANCED, planned.unbalanced),
     )
 
 
 def declared() -> dict[Experiment, list[Any]]:
-    """Every run of this study that is, or is to be, published."""
-    plans, first = [plan(*origin) for origin in ORIGINS], protocol(*ORIGINS[0], K=3)
+    """Return the settings of every run of this study that is, or is to be, published, by experiment."""
+    plans = [plan(*origin) for origin in ORIGINS]
+    first = protocol(*ORIGINS[0], K=3)
     return {
-        FEW_SHOT: [p for one in plans for name in TRAINED for p in flat(getattr(one, name))],
+        FEW_SHOT: [p for one in plans for group in one.trained.values() for p in flat(group)],
         RIVAL: [p for one in plans for p in one.rivals.values()],
         UNBALANCED: [p for one in plans for p in one.unbalanced.values()],
         INSIDE: [first],
@@ -164,13 +189,27 @@ def declared() -> dict[Experiment, list[Any]]:
     }
 
 
+def asked(p: FewShotNotebook) -> dict[Experiment, list[Any]]:
+    """Return the runs that the notebook's parameters ask for, except those that need images."""
+    trained = p.experiments()
+    one_shot = [one for one in trained if (one.shots, one.seed) == (1, p.seed)]
+    return {FEW_SHOT: trained, RIVAL: p.rivals(), UNBALANCED: one_shot}
+
+
 def looked(experiment: Experiment) -> list[Record]:
-    """The published runs of `COMPRESSION`, on one and five shots, or of `JPEG`, on one: no steps and three."""
+    """Return the published runs of `COMPRESSION` (one and five shots) or `JPEG` (one shot), with K = 0 and K = 3."""
     return experiment.facts(declared()[experiment])
 
 
 def with_images(p: FewShotNotebook, trained: Sequence[Record]) -> list[Record]:
-    """The runs that need images, for the first image set and backbone; none, with a message, where there are none."""
+    """Return the runs that need images, for the notebook's first image set and backbone.
+
+    Without images on this machine, print a message and return no run.
+
+    Args:
+        p: the notebook's parameters.
+        trained: the notebook's meta-trainings, some of which are tested on exact features and on JPEG.
+    """
     try:
         data = datasets.load(p.datasets[0])
     except FileNotFoundError as error:
@@ -183,20 +222,24 @@ def with_images(p: FewShotNotebook, trained: Sequence[Record]) -> list[Record]:
     return made + together(p.image_variants(), data)
 
 
-def _changed(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], FewShot]:
-    """One thing changed in `base`, by its name and K."""
-    weak = [(WEAK_START, 0)] if WEAK_START in changes else []
-    keys = [*((name, base.K) for name in changes), *weak]
-    return {(name, K): dataclasses.replace(base, K=K, **changes[name]) for name, K in keys}
+def _by_shots_and_K(settings: Sequence[FewShot]) -> dict[tuple[int, int], list[FewShot]]:
+    """Group settings by (shots, K)."""
+    found: dict[tuple[int, int], list[FewShot]] = {}
+    for p in settings:
+        found.setdefault((p.shots, p.K), []).append(p)
+    return found
 
 
-def _rival(base: FewShot, method: str, shots: int) -> Rival:
-    same = {field.name: getattr(base, field.name) for field in dataclasses.fields(Rival) if hasattr(base, field.name)}
-    return Rival(method=method, **same | {"shots": shots})
+def _variants(base: FewShot, changes: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, int], list[FewShot]]:
+    """Return `base` with one thing changed, by (name of the change, K)."""
+    found = {}
+    for name, change in changes.items():
+        for K in (base.K, 0) if name == WEAK_START else (base.K,):
+            found[name, K] = [dataclasses.replace(base, K=K, **change)]
+    return found
 
 
-def asked(p: FewShotNotebook) -> dict[Experiment, list[Any]]:
-    """Return the runs that the notebook's parameters ask for, as far as they need no images."""
-    trained = p.experiments()
-    one_shot = [one for one in trained if (one.shots, one.seed) == (1, p.seed)]
-    return {FEW_SHOT: trained, RIVAL: p.rivals(), UNBALANCED: one_shot}
+def _rival(p: FewShot, method: str) -> Rival:
+    """Return the settings of a rival method on the features and tasks of a few-shot run."""
+    shared = {field.name for field in dataclasses.fields(Rival)} - {"method"}
+    return Rival(method=method, **{name: getattr(p, name) for name in shared})
