@@ -1,4 +1,4 @@
-"""What the paper claims of the number of queries, and what was measured."""
+"""What the paper claims about the number of queries in training, and what we measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sibrepro.studies.query_size import plan
 from sibrepro.studies.query_size.experiment import RESCALED
 from sibrepro.studies.query_size.tables import difference
 
-# the paper's own setting where it is measured, else ours
+# Each claim is judged in the first of these settings that is measured: the paper's own, then ours.
 SETTINGS = {
     ("mini-imagenet", "conv4-128"): "mini-ImageNet, Conv‑4‑128",
     ("cifar-fs", "conv4-64"): "CIFAR-FS, Conv‑4‑64",
@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 def claims() -> list[Claim]:
-    """Too many queries in training: judged by testing with 15, with as many, and with steps of the trained length."""
+    """Return the claims that too many queries in training hurt, for 1 and 5 shots."""
     printed = paper.query_size().query("split == 'test'").set_index(["shots", "n"])["value"]
     shown = []
     for shots in (1, 5):
@@ -24,14 +24,26 @@ def claims() -> list[Claim]:
         theirs = f"{fall} points from $n=10$ to $n=45$ (mini-ImageNet)"
         claim = Claim(FURTHER, f"too many queries $n$ in training hurt, {shots}‑shot", "appendix, query size", theirs)
         for (dataset, backbone), where in SETTINGS.items():
-            found, longer = plan.published(dataset), plan.published(dataset, RESCALED)
-            few, many = (found.get((backbone, shots, n)) for n in (10, 45))
-            same = longer.get((backbone, shots, 45))
-            if few and many and same and claim.verdict == OPEN:
-                fall, rest = (difference(few, records) for records in (many, same))
-                hurts = fall.mean + fall.ci95 < 0
-                note = f"the length of the step: given its trained length back, {points(rest)}" if hurts else "no fall"
-                verdict = (REMARK if rest.mean > fall.mean / 2 else AGREES) if hurts else DIFFERS
-                claim = claim.measured(f"{points(fall)} ({where})", verdict, [*few, *many, *same], note)
+            if claim.verdict == OPEN:
+                claim = _measured(claim, dataset, backbone, shots, where)
         shown.append(claim)
     return shown
+
+
+def _measured(claim: Claim, dataset: str, backbone: str, shots: int, where: str) -> Claim:
+    """Return the claim with what was found in one setting, or as it is if that is not published.
+
+    The accuracy may fall merely because a SIB that was trained with n = 45 takes shorter steps in a test with 15
+    queries. So the paper is only partly right if steps of the trained length undo half of the fall.
+    """
+    found, longer = plan.published(dataset), plan.published(dataset, RESCALED)
+    few, many = found.get((backbone, shots, 10)), found.get((backbone, shots, 45))
+    same_length = longer.get((backbone, shots, 45))
+    if not (few and many and same_length):
+        return claim
+    fall, rest = difference(few, many), difference(few, same_length)
+    verdict, note = DIFFERS, "no fall"
+    if fall.mean + fall.ci95 < 0:
+        verdict = REMARK if rest.mean > fall.mean / 2 else AGREES
+        note = f"the length of the step: given its trained length back, {points(rest)}"
+    return claim.measured(f"{points(fall)} ({where})", verdict, [*few, *many, *same_length], note)

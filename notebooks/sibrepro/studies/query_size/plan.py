@@ -1,4 +1,7 @@
-"""The runs of notebook 06: those that its parameters ask for, and the published ones over n."""
+"""The runs of notebook 06: those that its parameters ask for, and those that are to be published.
+
+The published runs train SIB with n = 3 to 45 queries per class.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.studies.query_size.experiment import QUERY_SIZE, RESCALED
 
-SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # of the paper's table
-BACKBONES = {"mini-imagenet": ["conv4-128"], "cifar-fs": ["conv4-128", "conv4-64"]}
-Key = tuple[str, int, int]  # backbone, shots, n
-# What is published differs from the full protocol where it had to: Conv-4-128 on CIFAR-FS after a short pretraining.
+SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # The values of n and the numbers of shots in the paper's table.
+BACKBONES = {"mini-imagenet": ["conv4-128"], "cifar-fs": ["conv4-128", "conv4-64"]}  # The paper's own data set first.
+Key = tuple[str, int, int]  # A setting: backbone, shots, n.
+# Conv-4-128 on CIFAR-FS is trained for less long than the full protocol asks for, after a short pretraining.
 SHORTER = {("cifar-fs", "conv4-128"): {"epochs": 10, "steps": 10_000}}
 
 
 @parameters
 class QuerySizeNotebook:
-    """Notebook 06."""
+    """The parameters of notebook 06."""
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbones: Several[str] = Field(["conv4-64"], description="feature networks")
@@ -41,17 +44,21 @@ class QuerySizeNotebook:
     seed: NonNegative = Field(0, description="the first of the seeds")
 
     def experiments(self) -> list[FewShot]:
-        """All meta-trainings, the seeds of a setting together."""
+        """Return the settings of all meta-trainings, the seeds of a setting one after the other."""
         names = ("features", "K", "eta", "steps", "val_episodes", "test_episodes")
         common = {name: getattr(self, name) for name in names}
-        bases = [protocol(self.dataset, backbone, **common) for backbone in self.backbones]
-        bases = [dataclasses.replace(p, epochs=self.epochs) if p.features == "images" else p for p in bases]
-        varied = {"shots": self.shots, "queries": self.n, "seed": range(self.seed, self.seed + self.seeds)}
-        return [p for base in bases for p in grid(base, **varied)]
+        found = []
+        for backbone in self.backbones:
+            base = protocol(self.dataset, backbone, **common)
+            if base.features == "images":  # The features in the repository have their own pretraining.
+                base = dataclasses.replace(base, epochs=self.epochs)
+            seeds = range(self.seed, self.seed + self.seeds)
+            found += grid(base, shots=self.shots, queries=self.n, seed=seeds)
+        return found
 
 
 def plan(dataset: str) -> dict[Key, list[FewShot]]:
-    """Three seeds at n = 15, the protocol's own number, else one."""
+    """Return the settings to publish on an image set: three seeds for the protocol's own n = 15, else one."""
     found = {}
     for backbone in BACKBONES[dataset]:
         base = protocol(dataset, backbone, **SHORTER.get((dataset, backbone), {}))
@@ -62,16 +69,16 @@ def plan(dataset: str) -> dict[Key, list[FewShot]]:
 
 
 def published(dataset: str = "cifar-fs", experiment: Experiment = QUERY_SIZE) -> dict[Key, list[Record]]:
-    """The published runs of `query_size`, or of `RESCALED`."""
+    """Return the published runs of `QUERY_SIZE` or of `RESCALED` by setting."""
     return facts(experiment, plan(dataset))
 
 
 def declared() -> dict[Experiment, list[FewShot]]:
-    """Every run of this study that is, or is to be, published."""
+    """Return the settings of every run of this study that is, or is to be, published, by experiment."""
     settings = [p for dataset in BACKBONES for p in flat(plan(dataset))]
-    return {FEW_SHOT: settings, QUERY_SIZE: settings, RESCALED: settings}
+    return dict.fromkeys((FEW_SHOT, QUERY_SIZE, RESCALED), settings)
 
 
 def asked(p: QuerySizeNotebook) -> dict[Experiment, list[FewShot]]:
     """Return the runs that the notebook's parameters ask for."""
-    return {experiment: p.experiments() for experiment in (FEW_SHOT, QUERY_SIZE, RESCALED)}
+    return dict.fromkeys((FEW_SHOT, QUERY_SIZE, RESCALED), p.experiments())

@@ -1,4 +1,4 @@
-"""Notebook 06: how many queries, in training and in testing."""
+"""The declaration of the study of notebook 06: how many queries to take, in training and in testing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from functools import partial
 from sibrepro.studies.query_size import figures, plan, tables
 from sibrepro.studies.query_size.claims import claims
 from sibrepro.study import Figure, Study, Table
+
+
+def over_n(dataset: str) -> Figure:
+    """Declare the figure of the accuracy over n on an image set."""
+    return Figure(draw=partial(figures.over_n, dataset), records=partial(figures.records, dataset))
+
 
 STUDY = Study(
     notebook="06_query_size_ablation",
@@ -22,13 +28,6 @@ STUDY = Study(
             own=lambda table: table,
         )
     },
-    figures={
-        "06_accuracy_over_n": Figure(
-            draw=partial(figures.over_n, "cifar-fs"), records=partial(figures.records, "cifar-fs")
-        ),
-        "06_mini_imagenet": Figure(
-            draw=partial(figures.over_n, "mini-imagenet"), records=partial(figures.records, "mini-imagenet")
-        ),
-    },
+    figures={"06_accuracy_over_n": over_n("cifar-fs"), "06_mini_imagenet": over_n("mini-imagenet")},
     claims=claims,
 )

@@ -13,25 +13,38 @@ from sibrepro.statistics import Score, over_seeds, paired, right
 from sibrepro.studies.query_size.experiment import USUAL
 from sibrepro.studies.query_size.plan import BACKBONES, SHOTS, Key, published
 
-PAPERS = {"val": "validation", "test": "test"}  # splits as the paper's table names them
+PAPERS = {"val": "validation", "test": "test"}  # How the paper's table names the splits.
 
 
 def score(records: Sequence[Record], split: str, tested: Literal["usual", "own"]) -> Score:
-    """Accuracy in percent, seeds together."""
+    """Return the accuracy in percent over all seeds of a setting.
+
+    Args:
+        records: one run of each seed.
+        split: "val" or "test".
+        tested: "usual" for 15 queries per class in testing, "own" for as many as in training.
+    """
     p = records[0].params
-    return over_seeds(right(records, f"{split}/{tested}"), p["ways"] * (USUAL if tested == "usual" else p["queries"]))
+    queries = USUAL if tested == "usual" else p["queries"]
+    return over_seeds(right(records, f"{split}/{tested}"), p["ways"] * queries)
 
 
-def difference(first: Sequence[Record], second: Sequence[Record], split: str = "test") -> Score:
-    """Second minus first, on the same tasks of 15 queries per class."""
-    name = f"{split}/usual"
-    return paired(right(first, name).mean(0), right(second, name).mean(0), first[0].params["ways"] * USUAL)
+def difference(first: Sequence[Record], second: Sequence[Record]) -> Score:
+    """Return the accuracy of `second` minus that of `first`, on the same test tasks of 15 queries per class."""
+    before, after = (right(records, "test/usual").mean(0) for records in (first, second))
+    return paired(before, after, first[0].params["ways"] * USUAL)
 
 
 def against_ten(
     found: Mapping[Key, Sequence[Record]], longer: Mapping[Key, Sequence[Record]], backbone: str
 ) -> list[str]:
-    """What training with n = 45 does beside n = 10 at the full protocol, in words; `longer` are runs of `RESCALED`."""
+    """Return lines of text that compare training with n = 45 and with n = 10 at the full protocol.
+
+    Args:
+        found: runs of `QUERY_SIZE` by setting.
+        longer: runs of `RESCALED` by setting.
+        backbone: the backbone that is reported.
+    """
     lines = []
     for shots in SHOTS:
         small, large = (found.get((backbone, shots, n), []) for n in (10, 45))
@@ -50,17 +63,18 @@ def against_ten(
 
 
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
-    """For `tables.query_size`: one row for each setting, split and number of queries in testing, seeds together."""
+    """Return rows for `tables.query_size`: one for each setting, split and number of queries in testing."""
     rows = []
     for (_, shots, n), records in found.items():
-        setting = {"shots": shots, "n": n} | {name: records[0].params[name] for name in ("K", "eta")}
+        p = records[0].params
+        setting = {"shots": shots, "n": n, "K": p["K"], "eta": p["eta"]}
         for split, name in PAPERS.items():
-            for tested, how in {USUAL: "usual", n: "own"}.items():  # one and the same for n = 15
+            for tested, how in {USUAL: "usual", n: "own"}.items():  # For n = 15 this is one row, not two.
                 rows.append(tables.row(records, score(records, split, how), split=name, tested=tested, **setting))
     return pd.DataFrame(rows)
 
 
 def table() -> pd.DataFrame:
-    """The appendix's table over n: every number of the paper's, and every number of ours."""
-    rows = [table_rows(published(dataset)) for dataset in BACKBONES]  # the paper's own data set first
+    """Return the appendix's table over n, with every number of the paper's and every number of ours."""
+    rows = [table_rows(published(dataset)) for dataset in BACKBONES]
     return tables.query_size(pd.concat(rows, ignore_index=True))
