@@ -1,11 +1,17 @@
-"""What a user would pick instead of SIB, on the same frozen features and the same tasks.
+"""The methods that SIB is compared with, on the same frozen features and the same tasks.
 
     method = BASELINES["pt-map"](ways=5)
     sibcore.evaluate.evaluate(method, bank, tasks)
 
-BASELINES learn nothing: hyper-parameters have published defaults, and `tune` chooses among a few on validation tasks.
-RECENT are such too, of later years and most of them made for queries that are not balanced.
-HEADS are meta-trained by `sibcore.train`, as SIB is.
+There is one file for each family of methods. A method is a class whose docstring cites its publication and explains its
+options. This module gives each method the name by which settings, runs and tables refer to it:
+
+- `BASELINES` have no learned parameters. Their hyper-parameters have defaults, and `tune` chooses among a few values on
+  tasks of validation classes.
+- `RECENT` are baselines from 2021 on, most of them made for unbalanced queries.
+- `HEADS` are meta-trained by `sibcore.train`, as SIB is.
+
+To add a method, write its class (see `sibrepro.rivals.base`) and add its line below.
 """
 
 from __future__ import annotations
@@ -42,7 +48,7 @@ BASELINES: dict[str, type[Baseline]] = {
 
 RECENT: dict[str, type[Baseline]] = {"alpha-tim": AlphaTIM, "paddle": PADDLE, "proto-lp": ProtoLP}
 
-HEADS: dict[str, type[Head]] = {  # as they were published
+HEADS: dict[str, type[Head]] = {  # in the order of their publication
     "matching-fce": MatchingFCE,
     "maml": MAML,
     "prototypical": Prototypical,
@@ -62,6 +68,16 @@ HEADS: dict[str, type[Head]] = {  # as they were published
 
 
 def tune(cls: type[Baseline], ways: int, bank: Tensor, tasks: Tasks) -> dict[str, Any]:
-    """The point of `cls.grid` that is best on tasks of validation classes; of equally good ones the first."""
+    """Choose the hyper-parameters of a method by its accuracy on tasks of validation classes.
+
+    Args:
+        cls: the method, whose `grid` lists the values to try.
+        ways: number of classes of a task.
+        bank: features of all images, `[M, d]`, into which the tasks index.
+        tasks: tasks of validation classes.
+
+    Returns:
+        The most accurate point of the grid. Of equally accurate points it is the first.
+    """
     points = [dict(zip(cls.grid, values, strict=True)) for values in itertools.product(*cls.grid.values())]
     return max(points, key=lambda point: evaluate(cls(ways, **point), bank, tasks).mean)

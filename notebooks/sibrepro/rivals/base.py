@@ -1,8 +1,11 @@
-"""What rivals share: their interface, an embedding to learn, and centres that are weighted sums of a task's points.
+"""What the rivals have in common: their interface, a learned embedding, and class centres in the span of the points.
 
-Every centre or weight vector here is w_j = sum_i A_ji x_i over the N points of a task, so A [B, k, N] and the Gram
-matrix [B, N, N] of the points hold all there is to know: an iteration costs k N^2 instead of k N d operations. Tensors
-inside have the points last ([B, k, N]), so that sums over points run over contiguous memory.
+Every class centre or weight vector here is a weighted sum of the points of its task, w_j = sum_i A_ji x_i over the
+N = m + n support and query points. So the coefficients A [B, k, N] and the inner products of the points [B, N, N] are
+enough to compute with, and an iteration costs k N^2 operations instead of k N d. Tensors have the points last
+([B, k, N]), so that sums over points run over contiguous memory.
+
+Shapes: B tasks, k ways, m support examples, n queries, N = m + n points, d dimensions.
 """
 
 from __future__ import annotations
@@ -17,10 +20,17 @@ from sibcore.sib import unit
 
 
 class Baseline(nn.Module):
-    """A method without parameters to learn: `answer` needs the features of a task and nothing else.
+    """A method without learned parameters: it classifies the queries of a task from their features alone.
 
-    `defaults` are its hyper-parameters, `grid` names the few values of some of them to choose among on validation
-    classes (see `tune`).
+    A subclass is one published method. It sets these attributes and implements `logits`.
+
+    Attributes:
+        title: name of the method in tables.
+        paper: authors and year of the publication, for tables.
+        transductive: whether the answer to one query depends on the other queries.
+        trained: whether the method has parameters that are meta-trained (see `Head`).
+        defaults: all hyper-parameters with their default values.
+        grid: for some of the hyper-parameters, the values that `tune` tries on validation classes.
     """
 
     title: ClassVar[str]
@@ -31,7 +41,13 @@ class Baseline(nn.Module):
     grid: ClassVar[dict[str, tuple[Any, ...]]] = {}
 
     def __init__(self, ways: int, **options: Any) -> None:
-        """`options` are hyper-parameters other than by default: a number must be above 0, all else be in the grid."""
+        """Check the hyper-parameters and make each of them an attribute.
+
+        Args:
+            ways: number of classes of a task, k.
+            options: hyper-parameters that differ from `defaults`. A number must be positive. Any other value must be
+                one of those in `grid`.
+        """
         super().__init__()
         if ways < 2:
             raise ValueError(f"ways = {ways}: a task needs at least 2 classes")
@@ -39,61 +55,99 @@ class Baseline(nn.Module):
             raise TypeError(f"{self.title} has no {', '.join(unknown)}: expected {', '.join(self.defaults)}")
         self.ways, self.options = ways, self.defaults | options
         for name, value in self.options.items():
-            number = type(self.defaults[name]) in (int, float)
-            if not (value > 0 if number else value in self.grid[name]):
-                expected = "a number above 0" if number else f"one of {self.grid[name]}"
+            if isinstance(self.defaults[name], bool | str):
+                allowed, expected = value in self.grid[name], f"one of {self.grid[name]}"
+            else:
+                allowed, expected = value > 0, "a number above 0"
+            if not allowed:
                 raise ValueError(f"{name} = {value!r}: expected {expected}")
             setattr(self, name, value)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """Unit features support [B, m, d] and query [B, n, d], support_labels [B, m] -> logits [B, n, k]."""
-        raise NotImplementedError
+        """Return the logits of the queries.
 
-    def membership(self, support: Tensor, support_labels: Tensor) -> Tensor:
-        """[B, k, m]: 1 where a support example is of the class, else 0, in the dtype of the features."""
+        Args:
+            support: support features of unit length, `[B, m, d]`.
+            support_labels: their classes, integers from 0 to k - 1, `[B, m]`.
+            query: query features of unit length, `[B, n, d]`.
+
+        Returns:
+            Logits, `[B, n, k]`.
+        """
         classes = torch.arange(self.ways, device=support.device)
-        return (support_labels.unsqueeze(1) == classes[:, None]).to(support)
+        one_hot = support_labels.unsqueeze(1) == classes[:, None]
+        return self.logits(support, one_hot.to(support), query)
 
-    def centres(self, support: Tensor, support_labels: Tensor) -> Tensor:
-        """The mean [B, k, d] of each class."""
-        return shares(self.membership(support, support_labels)) @ support
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        """Return the logits of the queries: `answer` with one-hot labels.
+
+        Args:
+            support: support features of unit length, `[B, m, d]`.
+            one_hot: 1 where example i is of class j, else 0, in the dtype of the features, `[B, k, m]`.
+            query: query features of unit length, `[B, n, d]`.
+
+        Returns:
+            Logits, `[B, n, k]`.
+        """
+        raise NotImplementedError
 
 
 class MovingCentres(Baseline):
-    """Centres w_j start as the class means and move for `steps`; queries are answered by their place among them."""
+    """A transductive method that starts from the class means and moves these centres for `steps` iterations.
+
+    A subclass implements `step`, which computes the next coefficients of the centres. Queries are answered by their
+    distances to the last centres, unless the subclass has other `point_logits`.
+    """
 
     transductive = True
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        products, right = gram(support, query), self.membership(support, support_labels)
-        return self.logits(self.coefficients(products, right), products)[..., support.shape[1] :].mT
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        products = gram(support, query)
+        A = self.coefficients(products, one_hot)
+        return self.point_logits(A, products)[..., support.shape[1] :].mT
 
-    def coefficients(self, products: Tensor, right: Tensor) -> Tensor:
-        """A [B, k, N] with w_j = sum_i A_ji x_i, from products [B, N, N] and right [B, k, m], the labels' one-hot."""
-        A = shares(F.pad(right, (0, products.shape[-1] - right.shape[-1])))
+    def coefficients(self, products: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the coefficients of the centres after all steps.
+
+        Args:
+            products: inner products of the points, support first, `[B, N, N]`.
+            one_hot: labels of the support set, `[B, k, m]`.
+
+        Returns:
+            A with w_j = sum_i A_ji x_i, `[B, k, N]`.
+        """
+        A = class_mean_coefficients(one_hot, products.shape[-1])
         for _ in range(self.steps):
-            A = self.step(A, products, right)
+            A = self.step(A, products, one_hot)
         return A
 
-    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        """The next A."""
+    def step(self, A: Tensor, products: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the coefficients `[B, k, N]` that follow `A [B, k, N]`. The other arguments are as above."""
         raise NotImplementedError
 
-    def logits(self, A: Tensor, products: Tensor) -> Tensor:
-        """Of all points, [B, k, N]."""
+    def point_logits(self, A: Tensor, products: Tensor) -> Tensor:
+        """Return the logits of all points, -scale ||x_i - w_j||^2, `[B, k, N]`."""
         return -self.scale * squared_distances(A, products)
 
 
 class Head(Baseline):
-    """A method whose parameters `sibcore.train` learns on tasks of training classes; `answer` has a gradient.
+    """A method whose parameters are meta-trained by `sibcore.train` on tasks of training classes, as SIB is.
 
-    `build` makes its layers for features [d], d = `self.dim`, inside of a seeded generator. All classes are treated
-    alike and queries do not know their place, so a head does for any order of classes and of queries.
+    A subclass implements `build` and differentiable `logits`. The backbone is frozen: a head starts from its
+    features. All heads except `SNAIL` treat the classes alike, so their order makes no difference.
     """
 
     trained = True
 
     def __init__(self, ways: int, dim: int, seed: int = 0, **options: Any) -> None:
+        """Build the layers.
+
+        Args:
+            ways: number of classes of a task, k.
+            dim: dimension of the features, d.
+            seed: seed of the initial weights.
+            options: hyper-parameters that differ from `defaults`.
+        """
         super().__init__(ways, **options)
         self.dim, self.setup = dim, {"ways": ways, "dim": dim, "seed": seed, **self.options}
         with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
@@ -101,44 +155,98 @@ class Head(Baseline):
             self.build()
 
     def build(self) -> None:
+        """Make the layers and parameters. `self.dim` and the hyper-parameters are set, and the generator is seeded."""
+        raise NotImplementedError
+
+
+class EmbeddingHead(Head):
+    """A head that learns an embedding of the features and the scale of the logits, and perhaps more.
+
+    The publications train all layers of a network. Here the backbone is frozen, and a small embedding on top of it is
+    learned in its place. A subclass implements `embedded_logits`, which is given embedded features.
+    """
+
+    defaults: ClassVar = {"width": 64}
+
+    def build(self) -> None:
+        self.embed = Embedding(self.dim, self.width)
+        self.log_scale = log_parameter(10.0)
+
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        return self.embedded_logits(self.embed(support), one_hot, self.embed(query))
+
+    def embedded_logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        """Return the logits `[B, n, k]`, from embedded features and arguments as those of `logits`."""
         raise NotImplementedError
 
 
 class Embedding(nn.Module):
-    """x -> x + V relu(U x), scaled to length 1: learned in place of the network, which is frozen here.
+    """A residual layer on the features, x -> x + V relu(U x), scaled to unit length.
 
-    V = 0 at first: training starts from the frozen features.
+    V is zero at first, so training starts from the frozen features.
     """
 
     def __init__(self, dim: int, width: int) -> None:
         super().__init__()
-        self.U, self.V = nn.Linear(dim, width), silent(nn.Linear(width, dim))
+        self.U, self.V = nn.Linear(dim, width), zeroed(nn.Linear(width, dim))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Unit features [..., d] -> [..., d]"""
+        """Map unit features `[..., d]` to unit features of the same shape."""
         return unit(features + self.V(self.U(features).relu()))
 
 
-def silent(layer: nn.Linear) -> nn.Linear:
-    """The layer with all weights 0: whatever it is added to begins as it was."""
+def zeroed(layer: nn.Linear) -> nn.Linear:
+    """Set all weights of the layer to zero, so that a sum with its output starts as the other summand."""
     for weights in layer.parameters():
         nn.init.zeros_(weights)
     return layer
 
 
-def shares(weights: Tensor) -> Tensor:
-    """[B, k, N] -> [B, k, N]: each class's weights scaled to the sum 1, so that its centre is a mean."""
+def log_parameter(start: float) -> nn.Parameter:
+    """Make a learned positive number, stored as its logarithm, that begins at `start`."""
+    return nn.Parameter(torch.tensor(start).log())
+
+
+def mean_weights(weights: Tensor) -> Tensor:
+    """Scale the weights `[B, k, N]` of each class to the sum 1, so that the weighted sum of the points is a mean."""
     return weights / weights.sum(-1, keepdim=True)
 
 
+def class_means(features: Tensor, one_hot: Tensor) -> Tensor:
+    """Return the mean `[B, k, d]` of the features `[B, m, d]` of each class, given one-hot labels `[B, k, m]`.
+
+    It divides by the number of examples after the sum, as `sibcore.sib.class_means` does, and so rounds differently
+    from `mean_weights(one_hot) @ features`.
+    """
+    return one_hot @ features / one_hot.sum(-1, keepdim=True)
+
+
+def class_mean_coefficients(one_hot: Tensor, points: int) -> Tensor:
+    """Return the coefficients `[B, k, N]` of the class means: queries do not count yet.
+
+    Args:
+        one_hot: labels of the support set, `[B, k, m]`.
+        points: number of points of a task, N.
+    """
+    return mean_weights(F.pad(one_hot, (0, points - one_hot.shape[-1])))
+
+
 def gram(support: Tensor, query: Tensor) -> Tensor:
-    """Inner products [B, N, N] of all N = m + n points of a task, support first."""
+    """Return the inner products `[B, N, N]` of all points of a task, support first."""
     points = torch.cat([support, query], 1)
     return points @ points.mT
 
 
-def squared_distances(weights: Tensor, products: Tensor) -> Tensor:
-    """||x_i - w_j||^2 as [B, k, N], for w_j = sum_i A_ji x_i with A = weights [B, k, N] and products [B, N, N]."""
-    inner = weights @ products
-    lengths = (weights * inner).sum(-1, keepdim=True)
+def squared_distances(coefficients: Tensor, products: Tensor) -> Tensor:
+    """Return ||x_i - w_j||^2 for the centres w_j = sum_i A_ji x_i.
+
+    Args:
+        coefficients: A, `[B, k, N]`.
+        products: inner products of the points, `[B, N, N]`.
+
+    Returns:
+        Squared distances of all points to all centres, `[B, k, N]`.
+    """
+    inner = coefficients @ products
+    lengths = (coefficients * inner).sum(-1, keepdim=True)
     return products.diagonal(dim1=1, dim2=2).unsqueeze(1) + lengths - 2 * inner

@@ -1,4 +1,7 @@
-"""Classifiers that descend: a loss on the support set, with the entropies of the queries' answers."""
+"""Methods that minimise a loss on the support set together with entropies of the predictions for the queries.
+
+Shapes: B tasks, k ways, m support examples, n queries, N = m + n points, d dimensions.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,28 @@ from sibrepro.rivals.base import MovingCentres, squared_distances
 
 
 class TIM(MovingCentres):
-    """Transductive information maximisation, with the alternating direction method (TIM-ADM).
+    """TIM-ADM: transductive information maximisation, by the alternating direction method.
 
-    min_w ce CE(support) - H(mean_q p_q) + alpha mean_q H(p_q) with p = softmax(-temperature / 2 ||x - w_j||^2), by
-        q_qj ~ p_qj^(1 + alpha) / (sum_q p_qj^(1 + alpha))^(1/2), scaled to the sum 1 over j, and
-        w_j = sum_i c_i [t_ij x_i + p_ij (w_j - x_i)] / sum_i c_i t_ij,
-    where t is y and c = ce / (1 + alpha) on the support set, t = q and c = m / n on the queries (Proposition 1).
-    All as published. H(mean_q p_q) is largest for balanced queries, which TIM so assumes.
+    Malik Boudiaf, Imtiaz Masud Ziko, Jérôme Rony, José Dolz, Pablo Piantanida and Ismail Ben Ayed. "Information
+    Maximization for Few-Shot Learning." NeurIPS 2020.
+
+    With p = softmax(-temperature / 2 ||x - w_j||^2), the class weights w minimise
+
+        ce CE(support) - H(mean_q p_q) + alpha mean_q H(p_q)
+
+    by alternating two updates (the publication's Proposition 1):
+
+        q_qj ~ p_qj^(1 + alpha) / (sum_q p_qj^(1 + alpha))^(1/2), scaled to the sum 1 over j,
+        w_j = sum_i c_i [t_ij x_i + p_ij (w_j - x_i)] / sum_i c_i t_ij.
+
+    On the support set t is the one-hot label and c = ce / (1 + alpha). On the queries t = q and c = m / n.
+    H(mean_q p_q) is largest for balanced queries, so TIM assumes them. All of this is as published.
+
+    Options:
+        temperature: inverse temperature of the predictions.
+        ce: weight of the cross-entropy on the support set.
+        alpha: weight of the entropy of each prediction.
+        steps: number of iterations.
     """
 
     title = "TIM-ADM"
@@ -26,29 +44,41 @@ class TIM(MovingCentres):
     defaults: ClassVar = {"temperature": 15.0, "ce": 0.1, "alpha": 0.1, "steps": 150}
     grid: ClassVar = {"temperature": (5.0, 7.5, 15.0, 30.0), "ce": (0.1, 1.0)}
 
-    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        m, n = right.shape[-1], A.shape[-1] - right.shape[-1]
-        log_p = self.logits(A, products).log_softmax(1)
+    def step(self, A: Tensor, products: Tensor, one_hot: Tensor) -> Tensor:
+        m, n = one_hot.shape[-1], A.shape[-1] - one_hot.shape[-1]
+        log_p = self.point_logits(A, products).log_softmax(1)
         p = log_p.exp()
         log_q = (1 + self.alpha) * log_p[..., m:]
         q = (log_q - log_q.logsumexp(-1, keepdim=True) / 2).softmax(1)
         c = A.new_full((m + n,), m / n)
         c[:m] = self.ce / (1 + self.alpha)
-        wanted, got = c * torch.cat([right, q], -1), c * p
-        return (wanted - got + got.sum(-1, keepdim=True) * A) / wanted.sum(-1, keepdim=True)
+        wanted, predicted = c * torch.cat([one_hot, q], -1), c * p
+        moved = wanted - predicted + predicted.sum(-1, keepdim=True) * A
+        return moved / wanted.sum(-1, keepdim=True)
 
-    def logits(self, A: Tensor, products: Tensor) -> Tensor:
+    def point_logits(self, A: Tensor, products: Tensor) -> Tensor:
         return -self.temperature / 2 * squared_distances(A, products)
 
 
 class AlphaTIM(TIM):
-    """TIM with Tsallis's alpha-entropies in place of Shannon's: it does not insist on balanced queries.
+    """α-TIM: TIM with Tsallis's alpha-entropies in place of Shannon's, so that queries may be unbalanced.
 
-    min_w CE(support) - H(mean_q p_q) + mean_q H(p_q), H(p) = (1 - sum_j p_j^alpha) / (alpha - 1), and as in TIM
-    p = softmax(-temperature / 2 ||x - w_j||^2), w_j from the class means. alpha = 1 is Shannon's entropy, hence TIM;
-    the larger alpha, the less H(mean_q p_q) minds a class of few queries. Published with alpha = 2 for one shot and 7
-    for more, by 1000 steps of Adam; here by plain gradient descent with steps of lr / temperature, which goes about as
-    far down, and needs inner products alone.
+    Olivier Veilleux, Malik Boudiaf, Pablo Piantanida and Ismail Ben Ayed. "Realistic Evaluation of Transductive
+    Few-Shot Learning." NeurIPS 2021.
+
+    The class weights minimise CE(support) - H(mean_q p_q) + mean_q H(p_q) with H(p) = (1 - sum_j p_j^alpha) / (alpha -
+    1). As in TIM, p = softmax(-temperature / 2 ||x - w_j||^2), and w_j starts from the class means. alpha = 1 is
+    Shannon's entropy, hence TIM. The larger alpha is, the less H(mean_q p_q) penalises a class of few queries. The
+    publication has alpha = 2 for one shot and 7 for more.
+
+    Departure: plain gradient descent in place of 1000 steps of Adam. It descends about as far and needs only inner
+    products.
+
+    Options:
+        alpha: order of the entropies.
+        temperature: inverse temperature of the predictions.
+        lr: learning rate times `temperature`.
+        steps: number of gradient steps.
     """
 
     title = "α-TIM"
@@ -56,35 +86,50 @@ class AlphaTIM(TIM):
     defaults: ClassVar = {"alpha": 2.0, "temperature": 15.0, "lr": 1.0, "steps": 150}
     grid: ClassVar = {"alpha": (1.5, 2.0, 5.0), "temperature": (5.0, 7.5, 15.0)}
 
-    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        return A - self.lr / self.temperature * self.gradient(A, products, right)
+    def step(self, A: Tensor, products: Tensor, one_hot: Tensor) -> Tensor:
+        return A - self.lr / self.temperature * self.gradient(A, products, one_hot)
 
-    def gradient(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        """Of the objective by w_j, as weights of the points: A [B, k, N], products [B, N, N], right [B, k, m].
+    def gradient(self, A: Tensor, products: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the gradient of the objective with respect to w_j, as coefficients of the points, `[B, k, N]`.
 
-        dH/dp_j = -alpha log_alpha p_j up to a constant, and the softmax takes constants off.
+        Up to a constant, dH/dp_j = -alpha log_alpha p_j, and the softmax removes constants.
         """
-        m, n = right.shape[-1], A.shape[-1] - right.shape[-1]
-        log_p = self.logits(A, products).log_softmax(1)
-        p, log_of_queries = log_p.exp(), log_p[..., m:]
-        log_mean = log_of_queries.logsumexp(-1, keepdim=True) - math.log(n)
-        by_p = self.alpha / n * (self.log_alpha(log_mean) - self.log_alpha(log_of_queries))
-        of_queries = p[..., m:] * (by_p - (p[..., m:] * by_p).sum(1, keepdim=True))
-        error = torch.cat([(p[..., :m] - right) / m, of_queries], -1)  # by the logits
+        m, n = one_hot.shape[-1], A.shape[-1] - one_hot.shape[-1]
+        log_p = self.point_logits(A, products).log_softmax(1)
+        p_support, p_query = log_p.exp().tensor_split([m], -1)
+        log_p_query = log_p[..., m:]
+        log_mean = log_p_query.logsumexp(-1, keepdim=True) - math.log(n)
+        by_p = self.alpha / n * (self.log_alpha(log_mean) - self.log_alpha(log_p_query))
+        of_queries = p_query * (by_p - (p_query * by_p).sum(1, keepdim=True))
+        error = torch.cat([(p_support - one_hot) / m, of_queries], -1)  # gradient with respect to the logits
         return self.temperature * (error - error.sum(-1, keepdim=True) * A)
 
     def log_alpha(self, log_p: Tensor) -> Tensor:
-        """(p^(alpha - 1) - 1) / (alpha - 1), which is log p for alpha = 1."""
+        """Return Tsallis's logarithm (p^(alpha - 1) - 1) / (alpha - 1), which is log p for alpha = 1."""
         return log_p if self.alpha == 1 else torch.expm1((self.alpha - 1) * log_p) / (self.alpha - 1)
 
 
 class TransductiveFineTuning(MovingCentres):
-    """Cross-entropy on the support set plus Shannon entropy of the queries, by gradient descent on a cosine head.
+    """Transductive fine-tuning: cross-entropy on the support set plus Shannon entropy of the queries.
 
-    min_w mean_i -log p(y_i | x_i) + entropy mean_q H(p(. | x_q)),  p = softmax(scale cos(x, w_j)),  w_j from the class
-    means. Dhillon et al. tune the whole network so, with 25 steps of Adam; here features are frozen and the steps are
-    plain gradient descent of a size to be tuned. Nothing asks for balanced queries, but nothing keeps the entropy from
-    emptying a class either: with soft probabilities (a small scale) it does so in a few large steps.
+    Guneet S. Dhillon, Pratik Chaudhari, Avinash Ravichandran and Stefano Soatto. "A Baseline for Few-Shot Image
+    Classification." ICLR 2020.
+
+    With p = softmax(scale cos(x, w_j)), gradient descent on w from the class means minimises
+
+        mean_i -log p(y_i | x_i) + entropy mean_q H(p(. | x_q)).
+
+    Nothing demands balanced queries. But nothing keeps the entropy from emptying a class either: with soft predictions
+    (a small scale) a few large steps do so.
+
+    Departures: the publication tunes the whole network with 25 steps of Adam. Here features are frozen, and steps are
+    plain gradient descent with a learning rate to be tuned.
+
+    Options:
+        lr: learning rate.
+        entropy: weight of the entropy of the queries.
+        steps: number of gradient steps.
+        scale: inverse temperature of the predictions.
     """
 
     title = "Transductive fine-tuning"
@@ -92,29 +137,30 @@ class TransductiveFineTuning(MovingCentres):
     defaults: ClassVar = {"lr": 0.03, "entropy": 1.0, "steps": 25, "scale": 50.0}
     grid: ClassVar = {"lr": (0.003, 0.01, 0.03, 0.1), "scale": (10.0, 50.0)}
 
-    def step(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        return A - self.lr * self.gradient(A, products, right)
+    def step(self, A: Tensor, products: Tensor, one_hot: Tensor) -> Tensor:
+        return A - self.lr * self.gradient(A, products, one_hot)
 
-    def gradient(self, A: Tensor, products: Tensor, right: Tensor) -> Tensor:
-        """Of the loss by w_j, as weights of the points: A [B, k, N], products [B, N, N], right [B, k, m] -> [B, k, N].
+    def gradient(self, A: Tensor, products: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the gradient of the loss with respect to w_j, as coefficients of the points, `[B, k, N]`.
 
         dH/dlogit_j = -p_j (log p_j + H), and dcos(x_i, w_j)/dw_j = (x_i - cos(x_i, w_j) w_j / ||w_j||) / ||w_j||.
         """
-        m, n = right.shape[-1], A.shape[-1] - right.shape[-1]
+        m, n = one_hot.shape[-1], A.shape[-1] - one_hot.shape[-1]
         cosine, norm = _cosine_and_norm(A, products)
         log_p = (self.scale * cosine).log_softmax(1)
         p = log_p.exp()
         negative_entropy = (p * log_p)[..., m:].sum(1, keepdim=True)
         of_queries = -p[..., m:] * (log_p[..., m:] - negative_entropy)
-        error = self.scale * torch.cat([(p[..., :m] - right) / m, self.entropy / n * of_queries], -1)
+        of_support = (p[..., :m] - one_hot) / m
+        error = self.scale * torch.cat([of_support, self.entropy / n * of_queries], -1)
         return (error - (error * cosine).sum(-1, keepdim=True) * A / norm) / norm
 
-    def logits(self, A: Tensor, products: Tensor) -> Tensor:
+    def point_logits(self, A: Tensor, products: Tensor) -> Tensor:
         return self.scale * _cosine_and_norm(A, products)[0]
 
 
 def _cosine_and_norm(A: Tensor, products: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(x_i, w_j) [B, k, N] and ||w_j|| [B, k, 1] for unit x_i and w_j = sum_i A_ji x_i."""
+    """Return cos(x_i, w_j) `[B, k, N]` and ||w_j|| `[B, k, 1]` for unit x_i and w_j = sum_i A_ji x_i."""
     inner = A @ products
     norm = (A * inner).sum(-1, keepdim=True).clamp_min(1e-12).sqrt()
     return inner / norm, norm

@@ -1,4 +1,7 @@
-"""Classes by the distance to their mean, or by attention to their examples, on features as they are or learned."""
+"""Methods that compare a query with the class means, or attend to the support examples.
+
+Shapes: B tasks, k ways, m support examples, n queries, d dimensions.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,24 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from sibcore.sib import class_means, unit
-from sibrepro.rivals.base import Baseline, Embedding, Head, silent
+from sibcore.sib import unit
+from sibrepro.rivals.base import Baseline, EmbeddingHead, Head, class_means, log_parameter, mean_weights, zeroed
 
 
 class NearestCentroid(Baseline):
-    """Logits fall with the distance to the class means, the head of a Prototypical Network.
+    """Nearest centroid: logits fall with the distance to the class means, as in a Prototypical Network.
 
-    "euclidean" is -scale ||x - c||^2 / 2 and "cosine" is scale cos(x, c). They differ by the length of c alone, so
-    not at all with one shot. The publication has scale = 2 on raw features; ours are unit vectors, hence a larger one,
-    which changes probabilities but no answer.
+    Jake Snell, Kevin Swersky and Richard S. Zemel. "Prototypical Networks for Few-Shot Learning." NeurIPS 2017.
+
+    Logits are -scale ||x - c_j||^2 / 2 ("euclidean") or scale cos(x, c_j) ("cosine"). The two differ only by the length
+    of c_j, so not at all with one shot.
+
+    Departure: the publication has scale = 2 on raw features. Unit features need a larger scale. It changes
+    probabilities, but not which class is predicted.
+
+    Options:
+        metric: "euclidean" or "cosine".
+        scale: factor of the logits.
     """
 
     title = "Nearest centroid"
@@ -25,41 +36,50 @@ class NearestCentroid(Baseline):
     defaults: ClassVar = {"metric": "euclidean", "scale": 10.0}
     grid: ClassVar = {"metric": ("euclidean", "cosine")}
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        centres = self.centres(support, support_labels)
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        centres = mean_weights(one_hot) @ support
         if self.metric == "cosine":
             return self.scale * query @ unit(centres).mT
         return self.scale * nearness(query, centres)
 
 
-class Prototypical(Head):
-    """-scale ||f(x) - c_j||^2 / 2 with c_j the mean of class j's f(x_i); f and scale are learned.
+class Prototypical(EmbeddingHead):
+    """Prototypical Network: nearest centroids on a learned embedding.
 
-    Left out on frozen features: f is a small residual network on top of them rather than all layers from the pixels
-    on, and training tasks have as many ways as those of the test (the publication trains with more). It starts as
-    `NearestCentroid`.
+    Jake Snell, Kevin Swersky and Richard S. Zemel. "Prototypical Networks for Few-Shot Learning." NeurIPS 2017.
+
+    Logits are -scale ||f(x) - c_j||^2 / 2, where c_j is the mean of f(x_i) over the examples of class j. The embedding
+    f and the scale are learned. Training starts from `NearestCentroid`.
+
+    Departures: f is a small residual layer on frozen features instead of a whole network. Training tasks have as many
+    ways as test tasks, whereas the publication trains with more.
+
+    Options:
+        width: hidden units of the embedding.
     """
 
     title = "Prototypical Network"
     paper = "Snell et al., 2017"
-    defaults: ClassVar = {"width": 64}
 
-    def build(self) -> None:
-        self.embed = Embedding(self.dim, self.width)
-        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
-
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        support, query = self.embed(support), self.embed(query)
-        return self.log_scale.exp() * nearness(query, self.centres(support, support_labels))
+    def embedded_logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        return self.log_scale.exp() * nearness(query, mean_weights(one_hot) @ support)
 
 
 class TADAM(Head):
-    """Task-dependent adaptive metric: nearest centroids of embed(x) = x + V relu((1 + gamma) W x + beta), scaled.
+    """TADAM: nearest centroids on an embedding that is conditioned on the task.
 
-    gamma = gamma_0 g and beta = beta_0 b, where a network makes (g, b) of the task: of the mean of its prototypes
-    under gamma = beta = 0. The numbers gamma_0 and beta_0 start small, so that conditioning has to prove its worth.
-    Left out: conditioning is of one residual block, not of each layer of the feature network, which learns on all base
-    classes at the same time.
+    Boris N. Oreshkin, Pau Rodríguez López and Alexandre Lacoste. "TADAM: Task Dependent Adaptive Metric for Improved
+    Few-Shot Learning." NeurIPS 2018.
+
+    The embedding is x + V relu((1 + gamma) W x + beta), with gamma = gamma_0 g and beta = beta_0 b. A network computes
+    (g, b) from the mean of the prototypes that gamma = beta = 0 gives. The numbers gamma_0 and beta_0 start small, so
+    training conditions on the task only as far as this helps.
+
+    Departures: one residual layer is conditioned, not each layer of a backbone. There is no auxiliary training on all
+    base classes.
+
+    Options:
+        width: hidden units of the embedding and of the conditioning network.
     """
 
     title = "TADAM"
@@ -72,27 +92,37 @@ class TADAM(Head):
         self.conditions = nn.Sequential(
             nn.Linear(self.dim, self.width), nn.ReLU(), nn.Linear(self.width, 2 * self.width)
         )
-        self.gamma_0, self.beta_0 = (nn.Parameter(torch.tensor(0.1)) for _ in range(2))
-        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
+        self.gamma_0 = nn.Parameter(torch.tensor(0.1))
+        self.beta_0 = nn.Parameter(torch.tensor(0.1))
+        self.log_scale = log_parameter(10.0)
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        prototypes, _ = class_means(self.embed(support), support_labels, self.ways)
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        prototypes = class_means(self.embed(support), one_hot)
         g, b = self.conditions(prototypes.mean(1, keepdim=True)).chunk(2, -1)  # [B, 1, width]
         gamma, beta = self.gamma_0 * g, self.beta_0 * b
         support, query = self.embed(support, gamma, beta), self.embed(query, gamma, beta)
-        return self.log_scale.exp() * nearness(query, self.centres(support, support_labels))
+        return self.log_scale.exp() * nearness(query, mean_weights(one_hot) @ support)
 
     def embed(self, features: Tensor, gamma: Tensor | float = 0.0, beta: Tensor | float = 0.0) -> Tensor:
+        """Return the conditioned embedding of features `[B, n, d]`, in the same shape."""
         return features + self.V(((1 + gamma) * self.W(features) + beta).relu())
 
 
 class CTM(Head):
-    """Category traversal: nearest centroids of mask * reshape(x), where the mask is a function of the support set.
+    """CTM: nearest centroids on features that are masked as a function of the whole support set.
 
-    The concentrator is what the examples of a class have in common, o_j = mean_i relu(C x_i); the projector makes of
-    these d softmax(P [mean_j o_j, var_j o_j]). `reshape` is linear and starts as the identity.
-    Left out: convolutions, for frozen features have no places; and the projector sees the classes concatenated there,
-    so that their order counts. The mask knows no query: nothing here is transductive.
+    Hongyang Li, David Eigen, Samuel Dodge, Matthew Zeiler and Xiaogang Wang. "Finding Task-Relevant Features for
+    Few-Shot Learning by Category Traversal." CVPR 2019.
+
+    A feature x becomes mask * reshape(x). The concentrator finds what the examples of a class have in common, o_j =
+    mean_i relu(C x_i). From these the projector computes the mask, d softmax(P [mean_j o_j, var_j o_j]). `reshape` is
+    linear and starts as the identity. The mask does not depend on queries, so the method is inductive.
+
+    Departures: linear layers take the place of convolutions, because frozen features have no spatial dimensions. The
+    published projector concatenates the classes, so that their order counts.
+
+    Options:
+        width: hidden units of the concentrator.
     """
 
     title = "CTM"
@@ -102,56 +132,72 @@ class CTM(Head):
     def build(self) -> None:
         self.concentrate, self.project = nn.Linear(self.dim, self.width), nn.Linear(2 * self.width, self.dim)
         self.reshape = nn.Parameter(torch.eye(self.dim))
-        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
+        self.log_scale = log_parameter(10.0)
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        mask = self.mask(support, support_labels)
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        mask = self.mask(support, one_hot)
         support, query = mask * (support @ self.reshape), mask * (query @ self.reshape)
-        return self.log_scale.exp() * nearness(query, self.centres(support, support_labels))
+        return self.log_scale.exp() * nearness(query, mean_weights(one_hot) @ support)
 
-    def mask(self, support: Tensor, support_labels: Tensor) -> Tensor:
-        """[B, 1, d], of mean 1."""
-        o, _ = class_means(self.concentrate(support).relu(), support_labels, self.ways)
+    def mask(self, support: Tensor, one_hot: Tensor) -> Tensor:
+        """Return the mask of each task, `[B, 1, d]`, whose mean is 1."""
+        o = class_means(self.concentrate(support).relu(), one_hot)
         across = torch.cat([o.mean(1, keepdim=True), o.var(1, keepdim=True, correction=0)], -1)
         return self.dim * self.project(across).softmax(-1)
 
 
-class Relation(Head):
-    """scale cos(f(x), c_j) + r(f(x), c_j), with c_j the mean of class j's f(x_i) and r an MLP over the pair.
+class Relation(EmbeddingHead):
+    """Relation Network: a learned function compares a query with the mean of each class.
 
-    f, scale and r are learned, by cross-entropy over the classes of a task; the publication has squared errors of
-    sigmoid(r) against 0 or 1, and sums for means. The last layer of r is zero at first, so that training starts from
-    the cosine. Left out on frozen features: r sees two vectors and not two maps of them, by linear layers and not by
-    convolutions, and all layers below f are not trained.
+    Flood Sung, Yongxin Yang, Li Zhang, Tao Xiang, Philip H. S. Torr and Timothy M. Hospedales. "Learning to Compare:
+    Relation Network for Few-Shot Learning." CVPR 2018.
+
+    Logits are scale cos(f(x), c_j) + r(f(x), c_j), where c_j is the mean of f(x_i) over class j and r is an MLP over
+    the pair. The embedding f, the scale and r are learned. The last layer of r starts at zero, so training starts from
+    the cosine.
+
+    Departures: the loss is the cross-entropy over the classes, whereas the publication has squared errors of sigmoid(r)
+    against 0 or 1. It also sums the examples of a class instead of averaging them. On frozen features r compares
+    vectors by linear layers, not feature maps by convolutions, and the layers below f are not trained.
+
+    Options:
+        width: hidden units of the embedding and of r.
     """
 
     title = "Relation Network"
     paper = "Sung et al., 2018"
-    defaults: ClassVar = {"width": 64}
 
     def build(self) -> None:
-        self.embed = Embedding(self.dim, self.width)
-        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
-        self.of_query, self.of_class = (nn.Linear(self.dim, self.width) for _ in range(2))
-        self.hidden, self.score = nn.Linear(self.width, self.width), silent(nn.Linear(self.width, 1, bias=False))
+        super().build()
+        self.of_query = nn.Linear(self.dim, self.width)
+        self.of_class = nn.Linear(self.dim, self.width)
+        self.hidden, self.score = nn.Linear(self.width, self.width), zeroed(nn.Linear(self.width, 1, bias=False))
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        support, query = self.embed(support), self.embed(query)
-        centres = unit(self.centres(support, support_labels))
+    def embedded_logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        centres = unit(mean_weights(one_hot) @ support)
         return self.log_scale.exp() * query @ centres.mT + self.relation(query, centres)
 
     def relation(self, query: Tensor, centres: Tensor) -> Tensor:
-        """r of each of query [B, n, d] with each of centres [B, k, d], as [B, n, k]."""
-        # a linear map of a pair is the sum of one of either
+        """Return r `[B, n, k]` of each query `[B, n, d]` with each centre `[B, k, d]`."""
+        # a linear map of a pair is the sum of a linear map of each member
         pair = self.of_query(query).unsqueeze(2) + self.of_class(centres).unsqueeze(1)
         return self.score(self.hidden(pair.relu()).relu()).squeeze(-1)
 
 
 class MatchingNet(Baseline):
-    """Attention over the support set: p(j) = sum over examples i of class j of softmax_i(scale cos(x, x_i)).
+    """Matching Network: a query gets the labels of the support examples that it attends to.
 
-    The publication has scale = 1 (its cosines come from an end-to-end network) and full context embeddings, left out
-    here. A class with more examples gets more attention, as published.
+    Oriol Vinyals, Charles Blundell, Timothy Lillicrap, Koray Kavukcuoglu and Daan Wierstra. "Matching Networks for One
+    Shot Learning." NeurIPS 2016.
+
+    p(j) is the sum of softmax_i(scale cos(x, x_i)) over the examples i of class j. As published, a class with more
+    examples gets more attention.
+
+    Departures: the publication has scale = 1 with a network trained for it. Its full context embeddings are left out
+    here (see `MatchingFCE`).
+
+    Options:
+        scale: inverse temperature of the attention.
     """
 
     title = "Matching Network"
@@ -159,19 +205,28 @@ class MatchingNet(Baseline):
     defaults: ClassVar = {"scale": 10.0}
     grid: ClassVar = {"scale": (1.0, 3.0, 10.0, 30.0)}
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        return attention_by_class(self.scale * query @ support.mT, self.membership(support, support_labels))
+    def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        return attention_by_class(self.scale * query @ support.mT, one_hot)
 
 
-class MatchingFCE(Head):
-    """p(j) = sum_{i of class j} softmax_i(scale cos(f(x), g(x_i))), where f and g know the whole support set.
+class MatchingFCE(EmbeddingHead):
+    """Matching Network with full context embeddings: LSTMs embed each example in the context of the support set.
 
-    g(x_i) = x_i + what a bidirectional LSTM says at x_i when it reads the support set; f(x) = x + what an LSTM says of
-    x after `steps` looks at the g(x_i), each by attention from its last f(x): full context embeddings. A set has no
-    order, but an LSTM reads in one: here from the most to the least typical example, nearest to the mean first (the
-    publication: at random). The LSTMs have `width` units, the published ones as many as there are features, and a
-    linear map that is zero at first: it starts as `MatchingNet`.
-    Left out on frozen features: all layers below the embedding are not trained.
+    Oriol Vinyals, Charles Blundell, Timothy Lillicrap, Koray Kavukcuoglu and Daan Wierstra. "Matching Networks for One
+    Shot Learning." NeurIPS 2016.
+
+    p(j) is the sum of softmax_i(scale cos(f(x), g(x_i))) over the examples i of class j. g(x_i) is x_i plus the output
+    of a bidirectional LSTM that reads the support set. f(x) is x plus the output of an LSTM that attends to the g(x_i)
+    `steps` times, each time starting from its last f(x). The linear maps of both outputs start at zero, so training
+    starts from `MatchingNet`.
+
+    Departures: the LSTM reads the support set from the most to the least typical example (nearest to the mean first),
+    so that its order makes no difference. The publication reads it in random order, and its LSTMs have as many units
+    as features. The layers below the embedding are frozen.
+
+    Options:
+        width: hidden units of the embedding and of the LSTMs.
+        steps: times that a query attends to the support set.
     """
 
     title = "Matching Network, FCE"
@@ -179,29 +234,30 @@ class MatchingFCE(Head):
     defaults: ClassVar = {"width": 64, "steps": 3}
 
     def build(self) -> None:
-        self.embed = Embedding(self.dim, self.width)
-        self.log_scale = nn.Parameter(torch.tensor(10.0).log())
+        super().build()
         self.reader = nn.LSTM(self.dim, self.width, batch_first=True, bidirectional=True)
-        self.of_reader = silent(nn.Linear(2 * self.width, self.dim))
+        self.of_reader = zeroed(nn.Linear(2 * self.width, self.dim))
         self.looker = nn.LSTMCell(2 * self.dim, self.width)
-        self.of_looker = silent(nn.Linear(self.width, self.dim))
+        self.of_looker = zeroed(nn.Linear(self.width, self.dim))
 
-    def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        g = self.read(self.embed(support))
-        f = self.look(self.embed(query), g)
-        return attention_by_class(self.similarity(f, g), self.membership(support, support_labels))
+    def embedded_logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        g = self.read(support)
+        f = self.attend(query, g)
+        return attention_by_class(self.similarity(f, g), one_hot)
 
     def similarity(self, f: Tensor, g: Tensor) -> Tensor:
+        """Return scale cos(f, g) of all pairs of f `[B, n, d]` and g `[B, m, d]`, `[B, n, m]`."""
         return self.log_scale.exp() * unit(f) @ unit(g).mT
 
     def read(self, support: Tensor) -> Tensor:
-        """g of the support examples, [B, m, d] -> [B, m, d]."""
-        order = (support @ support.mean(1).unsqueeze(-1)).argsort(1, descending=True).expand_as(support)
-        said = self.of_reader(self.reader(support.gather(1, order))[0])
-        return support + torch.zeros_like(said).scatter(1, order, said)
+        """Return the context embeddings g of the support examples, `[B, m, d]`."""
+        typicality = support @ support.mean(1).unsqueeze(-1)
+        order = typicality.argsort(1, descending=True).expand_as(support)
+        output = self.of_reader(self.reader(support.gather(1, order))[0])
+        return support + torch.zeros_like(output).scatter(1, order, output)
 
-    def look(self, query: Tensor, g: Tensor) -> Tensor:
-        """f of the queries [B, n, d] in view of g [B, m, d]."""
+    def attend(self, query: Tensor, g: Tensor) -> Tensor:
+        """Return the context embeddings f `[B, n, d]` of the queries, given g `[B, m, d]` of the support set."""
         f, state = query, None
         for _ in range(self.steps):
             seen = self.similarity(f, g).softmax(-1) @ g
@@ -211,14 +267,22 @@ class MatchingFCE(Head):
 
 
 def nearness(query: Tensor, centres: Tensor) -> Tensor:
-    """-||x - c||^2 / 2 of queries [B, n, d] and centres [B, k, d], as [B, n, k].
+    """Return -||x - c||^2 / 2 of queries `[B, n, d]` and centres `[B, k, d]`, `[B, n, k]`.
 
-    But for ||x||^2, which is the same for all classes, and the softmax does not see it.
+    The term ||x||^2 is left out: it is the same for all classes, so the softmax removes it.
     """
     return query @ centres.mT - centres.square().sum(-1).unsqueeze(1) / 2
 
 
-def attention_by_class(similarity: Tensor, of_class: Tensor) -> Tensor:
-    """log sum_{i of class j} softmax_i(similarity) as [B, n, k], from similarity [B, n, m] and of_class [B, k, m]."""
+def attention_by_class(similarity: Tensor, one_hot: Tensor) -> Tensor:
+    """Sum the attention of each query over the examples of each class.
+
+    Args:
+        similarity: similarities of queries and support examples, `[B, n, m]`.
+        one_hot: labels of the support set, `[B, k, m]`.
+
+    Returns:
+        The logarithms of the class probabilities, `[B, n, k]`.
+    """
     attention = similarity.log_softmax(-1).unsqueeze(2)
-    return attention.masked_fill(of_class.unsqueeze(1) == 0, -math.inf).logsumexp(-1)
+    return attention.masked_fill(one_hot.unsqueeze(1) == 0, -math.inf).logsumexp(-1)

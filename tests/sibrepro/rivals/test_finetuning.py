@@ -24,7 +24,7 @@ def test_logistic_regression_agrees_with_scikit_learn(C):
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0, 100.0])
 def test_the_default_tolerance_leaves_almost_no_gradient(C):
     support, labels, _, _ = tasks(batch=20, ways=5, shots=5, spread=1.5)
-    W = (LogisticRegression(5, C=C).coefficients(support, labels) @ support).requires_grad_()
+    W = (LogisticRegression(5, C=C).coefficients(support, F.one_hot(labels, 5).mT.double()) @ support).requires_grad_()
 
     def gradient(W):
         loss = W.square().sum() / 2 + C * F.cross_entropy((support @ W.mT).mT, labels, reduction="sum")

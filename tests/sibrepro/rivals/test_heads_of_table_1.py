@@ -67,7 +67,7 @@ def test_context_embeddings_agree_with_a_loop_over_the_support_in_order_of_typic
         weight = (10 * torch.stack([F.cosine_similarity(f, one, dim=0) for one in g])).softmax(0)
         state = head.looker(torch.cat([x, weight @ g]), state)
         f = x + head.of_looker.weight @ state[0]
-    torch.testing.assert_close(head.look(query, g[None])[0, 3], f, atol=1e-6, rtol=0)
+    torch.testing.assert_close(head.attend(query, g[None])[0, 3], f, atol=1e-6, rtol=0)
 
 
 def test_relations_are_those_of_an_mlp_over_each_pair():

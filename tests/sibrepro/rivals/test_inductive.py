@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from few_shot_tasks import tasks
 from scipy.optimize import minimize
 from sklearn.linear_model import Ridge
@@ -67,7 +68,7 @@ def primal(W: np.ndarray, x: np.ndarray, y: np.ndarray, C: float) -> float:
 
 
 def svm_weights(support, labels, C, passes=100):
-    return (SVM(4, C=C, passes=passes).coefficients(support, labels) @ support).numpy()
+    return (SVM(4, C=C, passes=passes).coefficients(support, F.one_hot(labels, 4).mT.double()) @ support).numpy()
 
 
 @pytest.mark.thorough
@@ -84,7 +85,7 @@ def test_the_svm_reaches_the_objective_that_liblinear_reaches(C):
 
 def test_the_svm_solves_its_dual_quadratic_programme():
     C, (support, labels, _, _) = 0.7, tasks(batch=2, shots=1, ways=4, spread=1.5)
-    A = SVM(4, C=C).coefficients(support, labels).numpy()
+    A = SVM(4, C=C).coefficients(support, F.one_hot(labels, 4).mT.double()).numpy()
     for b in range(len(support)):
         right = np.eye(4)[labels[b].numpy()].T  # [k, m]
         products = (support[b] @ support[b].T).numpy()
@@ -110,7 +111,7 @@ def test_the_svm_solves_its_dual_quadratic_programme():
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
 def test_a_hundred_passes_of_the_svm_close_the_duality_gap(C):
     support, labels, _, _ = tasks(batch=50, ways=4, shots=5, dim=64, spread=2.0)
-    A, W = SVM(4, C=C).coefficients(support, labels), svm_weights(support, labels, C)
+    A, W = SVM(4, C=C).coefficients(support, F.one_hot(labels, 4).mT.double()), svm_weights(support, labels, C)
     for b in range(len(support)):
         top = primal(W[b], support[b].numpy(), labels[b].numpy(), C)
         bottom = A[b].T.gather(1, labels[b, :, None]).sum().item() - (W[b] ** 2).sum() / 2
