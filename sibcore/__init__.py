@@ -4,35 +4,44 @@
     from sibcore.train import train
     from sibcore.evaluate import evaluate
 
-A name is imported when it is first used: `import sibcore` costs nothing, not even torch.
+All of this needs only torch, numpy, safetensors and tqdm. Image sets and feature networks, in `sibcore.datasets` and
+`sibcore.vision`, need the extra `images`: `pip install 'sibcore[images]'`.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 __version__ = "0.2.0"
 
-_HOMES = {
-    "sib": "SIB",
-    "episodes": "EpisodeSampler Tasks",
-    "train": "Schedule SCHEDULES load_sib",
-    "evaluate": "Evaluation",
-    "adapt": "Adapter",
-    "device": "pick_device",
-    "zoo": "load_pretrained",
-    "apply.classifier": "SIBClassifier",
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_MODULES = ("reference", "sib", "xi", "stack", "group", "episodes", "train", "evaluate", "adapt", "zoo")
+from sibcore import adapt, episodes, evaluate, group, reference, sib, stack, train, xi, zoo
+from sibcore.adapt import Adapter
+from sibcore.apply.classifier import SIBClassifier
+from sibcore.device import pick_device
+from sibcore.episodes import EpisodeSampler, Tasks
+from sibcore.evaluate import Evaluation
+from sibcore.sib import SIB
+from sibcore.train import SCHEDULES, Schedule, load_sib
+from sibcore.zoo import load_pretrained
 
-__all__ = [*_HOME, *_MODULES]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"sibcore.{name}")
-    if name in _HOME:
-        return getattr(importlib.import_module(f"sibcore.{_HOME[name]}"), name)
-    raise AttributeError(f"sibcore has no {name!r}: expected one of {', '.join(__all__)}, or a submodule's name")
+__all__ = [
+    "SCHEDULES",
+    "SIB",
+    "Adapter",
+    "EpisodeSampler",
+    "Evaluation",
+    "SIBClassifier",
+    "Schedule",
+    "Tasks",
+    "adapt",
+    "episodes",
+    "evaluate",
+    "group",
+    "load_pretrained",
+    "load_sib",
+    "pick_device",
+    "reference",
+    "sib",
+    "stack",
+    "train",
+    "xi",
+    "zoo",
+]

@@ -1,4 +1,4 @@
-"""Which device to compute on."""
+"""The device to compute on, and the number of CPU threads."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ import torch
 
 
 def pick_device(name: str | None = None) -> torch.device:
-    """`name`, else the environment variable `SIB_DEVICE`, else the best of cuda, mps and cpu that is there."""
+    """Return the device `name`, else that of the environment variable `SIB_DEVICE`, else the fastest one there is.
+
+    Raise a ValueError if the name is no device or if this machine does not have it.
+    """
     name = name or os.environ.get("SIB_DEVICE")
-    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    usable = ["cpu"]
+    if torch.backends.mps.is_available():
+        usable.insert(0, "mps")
+    if torch.cuda.is_available():
+        usable.insert(0, "cuda")
     if not name:
-        return torch.device(next(kind for kind, there in usable.items() if there))
+        return torch.device(usable[0])
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(
             f"SIB_DEVICE={name!r} is not a device: expected cpu, cuda, cuda:0, cuda:1, ... or mps"
         ) from None
-    if not usable.get(device.type, True):
-        have = ", ".join(kind for kind, there in usable.items() if there)
+    # other kinds of device that torch knows, such as "meta", are left to torch
+    if device.type in ("cuda", "mps") and device.type not in usable:
+        have = ", ".join(usable)
         raise ValueError(f"SIB_DEVICE={name!r} is not usable with torch {torch.__version__} here: usable are {have}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"SIB_DEVICE={name!r}: this machine has {torch.cuda.device_count()} CUDA device(s)")
@@ -31,7 +39,11 @@ def pick_device(name: str | None = None) -> torch.device:
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Compute with this many CPU threads inside the block: small tensors lose more to waking threads than they gain."""
+    """Compute with `count` CPU threads inside the block, and with as many as before after it.
+
+    Small tensors lose more time to waking threads than they gain. Sums also depend on the number of threads, so a
+    training that goes on uses as many as it began with.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,46 +1,64 @@
 """Few-shot tasks (episodes) as index tensors into a feature bank, thousands at a time.
 
-Randomness is counter-based: every number is a hash of (seed, task, place in the task), so the i-th task of a seed is
-the same whatever the batch size, the device or the number of workers, and resuming at step 12,345 needs no state.
+Randomness is counter-based: every random number is a hash of (seed, task, place in the task). The i-th task of a seed
+is therefore the same whatever the batch size, the device or the number of workers, and a training that goes on at step
+12,345 needs no stored generator state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
-from scipy.special import gammaincinv
+import torch.nn.functional as F
 from torch import Tensor
+
+from sibcore.seeds import gamma_quantile
 
 
 @dataclass(frozen=True)
 class Tasks:
-    """T tasks of k ways. Indices are rows of the feature bank; labels are 0..k-1 inside the task."""
+    """T tasks of k ways, m support examples and n queries, as rows of a feature bank.
 
-    support: Tensor  # [T, m] indices
+    Labels count from 0 to k - 1 inside each task; `classes` says which class of the split is behind each label.
+    """
+
+    support: Tensor  # [T, m] rows of the feature bank
     support_labels: Tensor  # [T, m]
-    query: Tensor  # [T, n] indices
+    query: Tensor  # [T, n] rows of the feature bank
     query_labels: Tensor  # [T, n]
-    classes: Tensor  # [T, k]: the class of the split behind each label
+    classes: Tensor  # [T, k]
 
     def __len__(self) -> int:
         return len(self.classes)
 
     def __getitem__(self, part: slice) -> Tasks:
-        return Tasks(*(getattr(self, field.name)[part] for field in fields(self)))
+        return Tasks(*(tensor[part] for tensor in vars(self).values()))
 
     def to(self, device: torch.device | str) -> Tasks:
-        return Tasks(*(getattr(self, field.name).to(device) for field in fields(self)))
+        """Return the same tasks with their tensors on another device."""
+        return Tasks(*(tensor.to(device) for tensor in vars(self).values()))
 
 
 class EpisodeSampler:
-    """k-way s-shot tasks with kq queries, drawn from the classes of `labels [N]`.
+    """Draws k-way s-shot tasks with kq queries from the classes of a data set.
 
-    Classes and images never repeat inside a task, and support and query are disjoint. Classes may differ in size.
-    With `alpha` the kq queries are spread over the classes by proportions from a symmetric Dirichlet(alpha), in every
-    task or, if `mixed`, in every second one; else each class has q. With `views` = R the bank is [R * N, d], view after
-    view, and each image of a task comes from a view drawn at random. Tensors are made on the device of `labels`.
+    Classes and images never repeat inside a task, and support and query set are disjoint.
+
+    Args:
+        labels: the class of each image, whole numbers `[N]`. Classes may differ in size. Tasks are made on the device
+            of this tensor.
+        ways: k, classes of a task.
+        shots: s, labelled images of each class.
+        queries: q, unlabelled images of each class.
+        seed: from 0 to 2^63 - 1; another seed gives other tasks.
+        alpha: if given, the kq queries are spread over the classes by proportions from a symmetric Dirichlet(alpha).
+            Needs scipy. By default each class has q.
+        mixed: if true, only every second task is unbalanced by `alpha`.
+        views: R. The feature bank is `[R * N, d]`, view after view, and each image of a task comes from a view drawn at
+            random.
+        class_names: names for error messages.
     """
 
     def __init__(
@@ -74,68 +92,77 @@ class EpisodeSampler:
 
     @property
     def images_per_class(self) -> int:
-        """How many images a class must have: unbalanced queries may all fall into one class."""
+        """The images that a class must have. All queries of an unbalanced task may fall into one class."""
         return self.shots + (self.queries if self.alpha is None else self.ways * self.queries)
 
     @property
     def rows(self) -> int:
-        """How many rows the feature bank must have: R * N."""
+        """The rows R * N that the feature bank must have."""
         return self.views * len(self._images)
 
     @property
     def setup(self) -> dict[str, int | float | None]:
-        """What decides the tasks, beside the labels."""
+        """The settings that, together with the labels, decide which tasks are drawn."""
         return {name: getattr(self, name) for name in ("ways", "shots", "queries", "seed", "alpha", "mixed", "views")}
 
     def sample(self, start: int, count: int) -> Tasks:
-        """Tasks `start` to `start + count - 1` of this sampler's seed."""
+        """Return the tasks `start` to `start + count - 1` of this sampler's seed."""
         device = self._size.device
         task = torch.arange(start, start + count, device=device)
         root = _mix(torch.full((), self.seed, device=device))
-        class_stream, image_stream, view_stream, query_stream = _split(_mix(root + _GOLDEN * (task + 1)), 4).unbind(-1)
+        key = _mix(root + _GOLDEN * (task + 1))  # [T]: a random number for each task, from which all others follow
+        class_key, image_key, view_key, query_key = _split(key, 4).unbind(-1)
 
         ways = torch.arange(self.ways, device=device)
-        classes = _distinct(class_stream, torch.full_like(task, len(self._size)), self.ways)  # [T, k]
-        place = _distinct(_split(image_stream, self.ways), self._size[classes], self.images_per_class)
+        classes = _distinct(class_key, torch.full_like(task, len(self._size)), self.ways)  # [T, k]
+        place = _distinct(_split(image_key, self.ways), self._size[classes], self.images_per_class)
         images = self._images[self._first[classes].unsqueeze(-1) + place]  # [T, k, images_per_class]
 
-        support, query = images[..., : self.shots].flatten(1), images[..., self.shots :].flatten(1)
-        support_labels, query_labels = (ways.repeat_interleave(n).expand(count, -1) for n in (self.shots, self.queries))
+        support = images[..., : self.shots].flatten(1)
+        query = images[..., self.shots :].flatten(1)
+        support_labels = ways.repeat_interleave(self.shots).expand(count, -1)
+        query_labels = ways.repeat_interleave(self.queries).expand(count, -1)
         if self.alpha is not None:
-            ends = self._query_ends(task, query_stream)  # [T, k]; queries are laid out class by class
+            ends = self._query_ends(task, query_key)  # [T, k]; queries are laid out class by class
             slot = torch.arange(self.ways * self.queries, device=device).repeat(count, 1)
             query_labels = torch.searchsorted(ends, slot, right=True)  # [T, n]
-            starts = torch.nn.functional.pad(ends, (1, 0)).gather(1, query_labels)
-            query = query.gather(1, query_labels * (self.images_per_class - self.shots) + slot - starts)
+            starts = F.pad(ends, (1, 0)).gather(1, query_labels)
+            candidates = self.images_per_class - self.shots  # columns of `query` that belong to one class
+            query = query.gather(1, query_labels * candidates + slot - starts)
 
         if self.views > 1:
-            view = _below(_split(view_stream, support.shape[1] + query.shape[1]), self.views) * len(self._images)
-            support, query = support + view[:, : support.shape[1]], query + view[:, support.shape[1] :]
+            shots = support.shape[1]
+            view = _below(_split(view_key, shots + query.shape[1]), self.views)
+            first_row = view * len(self._images)
+            support = support + first_row[:, :shots]
+            query = query + first_row[:, shots:]
         return Tasks(support, support_labels, query, query_labels, classes)
 
     def batches(self, first: int, last: int, batch: int, block: int = 4096) -> Iterator[Tasks]:
-        """Batch i holds tasks i * batch to (i + 1) * batch - 1, for i from `first` to `last` - 1.
+        """Yield the batches `first` to `last - 1`, where batch i holds tasks i * batch to (i + 1) * batch - 1.
 
-        Tasks are sampled in blocks, because one large call costs far less than many small ones.
+        Tasks are sampled in blocks of about `block`, because one large call costs far less than many small ones.
         """
         per_block = max(1, block // batch)
         for begin in range(first, last, per_block):
             count = min(per_block, last - begin)
             tasks = self.sample(begin * batch, count * batch)
-            yield from (tasks[i * batch : (i + 1) * batch] for i in range(count))
+            for i in range(count):
+                yield tasks[i * batch : (i + 1) * batch]
 
-    def _query_ends(self, task: Tensor, stream: Tensor) -> Tensor:
-        """[T, k]: the running total of queries over the classes of each task; the last one is kq."""
+    def _query_ends(self, task: Tensor, key: Tensor) -> Tensor:
+        """Return the running total of queries over the classes of each task, [T, k]; the last one is kq."""
         n = self.ways * self.queries
-        balanced = (torch.arange(1, self.ways + 1, device=task.device) * self.queries).expand(len(task), -1)
-        # Dirichlet proportions are normalised gamma variables, here by inversion so that they stay counter-based.
-        uniform = (_shift(_split(stream, self.ways), 11).double() + 0.5) * 2.0**-53
-        gamma = torch.from_numpy(gammaincinv(self.alpha, uniform.cpu().numpy())).clamp_min(1e-300)
+        balanced = torch.arange(1, self.ways + 1, device=task.device) * self.queries
+        # Dirichlet proportions are normalised gamma variables, here by inversion so that they stay counter-based
+        uniform = (_shift(_split(key, self.ways), 11).double() + 0.5) * 2.0**-53
+        gamma = gamma_quantile(self.alpha, uniform)
         share = gamma.cumsum(1) / gamma.sum(1, keepdim=True)
         drawn = (share * n).round().long().clamp_max(n).to(task.device)
         return torch.where(self.mixed & (task % 2 == 0).unsqueeze(1), balanced, drawn)
 
     def _check_classes(self, class_names: Sequence[str] | None) -> None:
+        """Raise a ValueError if there are too few classes, or too few images in one."""
         if len(self._size) < self.ways:
             raise ValueError(
                 f"{self.ways}-way tasks need at least {self.ways} classes, but this split has {len(self._size)}: "
@@ -150,40 +177,43 @@ class EpisodeSampler:
             )
 
 
-# The constants of SplitMix64 (Steele, Lea and Flood 2014) as signed 64-bit numbers; torch's int64 wraps around.
+# The constants of SplitMix64 (Steele, Lea and Flood 2014) as signed 64-bit numbers; torch's int64 wraps around. A "key"
+# is a random 64-bit number from which others are derived.
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
 
 
 def _shift(x: Tensor, by: int) -> Tensor:
-    """Logical shift to the right (torch's >> copies the sign bit)."""
+    """Shift to the right and fill with zeros (torch's >> copies the sign bit)."""
     return (x >> by).bitwise_and_(2 ** (64 - by) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
+    """Scramble 64-bit numbers by SplitMix64's last step."""
     x = _shift(x, 30).bitwise_xor_(x).mul_(_MIX_1)
     x = _shift(x, 27).bitwise_xor_(x).mul_(_MIX_2)
     return _shift(x, 31).bitwise_xor_(x)
 
 
-def _split(stream: Tensor, count: int) -> Tensor:
-    """[...] -> [..., count]: independent random 64-bit numbers, each usable as a stream of its own."""
-    return _mix(stream.unsqueeze(-1) + _GOLDEN * torch.arange(1, count + 1, device=stream.device))
+def _split(key: Tensor, count: int) -> Tensor:
+    """Derive `count` independent keys from each key: [...] -> [..., count]."""
+    return _mix(key.unsqueeze(-1) + _GOLDEN * torch.arange(1, count + 1, device=key.device))
 
 
-def _below(stream: Tensor, bound: Tensor | int) -> Tensor:
-    """Uniform whole numbers in [0, bound), from the upper 32 bits (the bias is below bound / 2^32)."""
-    return _shift(_shift(stream, 32) * bound, 32)
+def _below(key: Tensor, bound: Tensor | int) -> Tensor:
+    """Turn keys into uniform whole numbers in [0, bound) by their upper 32 bits (the bias is below bound / 2^32)."""
+    return _shift(_shift(key, 32) * bound, 32)
 
 
-def _distinct(stream: Tensor, size: Tensor, count: int) -> Tensor:
-    """[...] -> [..., count]: distinct numbers below `size` in random order (Floyd's algorithm, then a shuffle)."""
-    draws, keys = _split(stream, 2 * count).split(count, dim=-1)
+def _distinct(key: Tensor, size: Tensor, count: int) -> Tensor:
+    """Draw distinct numbers below `size` in random order, [...] -> [..., count], by Floyd's algorithm and a shuffle."""
+    draws, order = _split(key, 2 * count).split(count, dim=-1)
     top = (size - count).unsqueeze(-1) + torch.arange(count, device=size.device)
     # draws come first in memory: one is compared with those before it, in all tasks at once
-    chosen, top = (x.movedim(-1, 0).contiguous() for x in (_below(draws, top + 1), top))
+    chosen = _below(draws, top + 1).movedim(-1, 0).contiguous()
+    top = top.movedim(-1, 0).contiguous()
     for i in range(1, count):
         taken = (chosen[:i] == chosen[i]).any(0)
         chosen[i] = torch.where(taken, top[i], chosen[i])
-    return chosen.movedim(0, -1).gather(-1, keys.argsort(dim=-1))
+    return chosen.movedim(0, -1).gather(-1, order.argsort(dim=-1))

@@ -1,6 +1,7 @@
-"""Files that are whole or not there, and tensors with a description beside them.
+"""Files that are either whole or not there, and checkpoints: tensors with a description beside them.
 
-A checkpoint is a safetensors file: no pickle. Its header holds `about`, plain values that say what the tensors are.
+A checkpoint is a safetensors file, never a pickle, so reading one runs no code. The file's header holds `about`, plain
+values that say what the tensors are.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from torch import Tensor, nn
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a crash at any moment, sees the old content or the new, never a part.
+    """Write a file such that a reader, or a crash at any moment, sees the old content or the new one, never a part.
 
-    Who may read it is up to the umask.
+    Folders on the way are made. The umask decides who may read the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -34,12 +35,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException as error:
         part.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno:
-            error.filename = str(path)  # a full disk names no file
+            error.filename = str(path)  # the error of a full disk names no file
         raise
 
 
 def parse_json(text: str | bytes) -> Any:
-    """As `json.loads`; brackets by the thousand are a ValueError like whatever else is wrong."""
+    """Parse JSON as `json.loads` does, but raise a ValueError also where brackets are nested by the thousand."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -47,6 +48,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def sha256(path: Path) -> str:
+    """Return the sha256 of a file as 64 hex digits, without reading the whole file into memory."""
     digest = hashlib.sha256()
     with Path(path).open("rb") as file:
         while block := file.read(1 << 20):
@@ -55,12 +57,12 @@ def sha256(path: Path) -> str:
 
 
 def key_of(what: Any) -> str:
-    """Twelve hex digits that stand for plain values, for the name of a file that is made of them."""
+    """Return twelve hex digits that stand for plain values, to name a file that depends on them."""
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def hash_of(tensors: Iterable[Tensor]) -> str:
-    """A hash of all their numbers."""
+    """Return the sha256 of all numbers in the tensors, one tensor after another; shapes do not count."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().numpy())
@@ -68,18 +70,18 @@ def hash_of(tensors: Iterable[Tensor]) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """A safetensors file with `about` in its header."""
+    """Write a safetensors file with `about`, plain values, in its header."""
     write_atomically(path, pack(tensors, about))
 
 
 def pack(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
-    """The content of such a file."""
+    """Return the bytes that `write_tensors` writes."""
     content = {name: tensor.contiguous() for name, tensor in tensors.items()}
     return safetensors.torch.save(content, {"about": json.dumps(about)})
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote."""
+    """Return the tensors and `about` of a file that `write_tensors` wrote; raise a ValueError if it is damaged."""
     try:
         with safetensors.safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
@@ -89,16 +91,17 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's parameters and buffers under the names that they have in a checkpoint."""
     return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
 
 
 def put_weights(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put in what `weights_of` took out."""
+    """Put the tensors of a checkpoint that `weights_of` named back into a model; other tensors may be among them."""
     load_weights(model, {name: tensors.get(f"model.{name}") for name in model.state_dict()})
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor | None]) -> None:
-    """As `load_state_dict`; weights of another model, or of none, are a ValueError."""
+    """Load parameters and buffers. Raise a ValueError that names any that is missing, unknown or of another shape."""
     wanted = model.state_dict()
     wrong = [name for name in wanted if getattr(weights.get(name), "shape", None) != wanted[name].shape]
     wrong += sorted(weights.keys() - wanted.keys())
@@ -108,7 +111,7 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor | None]) -> None
 
 
 def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """A checkpoint's `about` has what is `asked` for now, or it is another run's."""
+    """Raise a ValueError unless the checkpoint at `path`, described by `about`, is of the run that is asked for now."""
     for name, value in asked.items():
         if about.get(name) != value:
             raise ValueError(

@@ -40,19 +40,24 @@ def reachable(*modules: str) -> Hashes:
     The answer is remembered for the life of the process, as the code is that the process has loaded: a file that is
     edited during a long run does not change what the run was computed with.
     """
-    return _reach(modules, {name.partition(".")[0] for name in modules} | {"sibcore"})
+    return _reach(modules, {_top(name) for name in modules} | {"sibcore"})
 
 
 def reachable_from_source(source: str, projects: Iterable[str]) -> Hashes:
-    """Return the same for a piece of code, such as a notebook's: what it imports of these top-level packages."""
+    """Return the hash of every module that a piece of code can reach, such as the cells of a notebook.
+
+    Args:
+        source: the code.
+        projects: names of top-level packages whose modules count.
+    """
     projects = set(projects)
     return _reach(_imported(ast.parse(source), "", projects), projects)
 
 
 def code_of(*things: Any) -> Hashes:
-    """Return what the modules can reach in which these classes or functions were defined.
+    """Return the hash of every module that the modules of these classes or functions can reach.
 
-    One that was typed into a notebook has no module with a file: its own source counts.
+    A class or function that was typed into a notebook has no module with a file. Its own source counts instead.
     """
     found: Hashes = {}
     for thing in things:
@@ -64,7 +69,7 @@ def code_of(*things: Any) -> Hashes:
 
 
 def digest(hashes: Mapping[str, str]) -> str:
-    """Return twelve hex digits that stand for all of it: the fingerprint that people see."""
+    """Return twelve hex digits that stand for all these modules: the fingerprint that people see."""
     return key_of(dict(hashes))
 
 
@@ -74,7 +79,7 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def listed(modules: Iterable[str], most: int = 3) -> str:
-    """Return the names in a line: the first few, and how many more."""
+    """Return the first `most` names in one line, and the number of the others."""
     names = list(modules)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
@@ -102,6 +107,7 @@ def check_code(folder: Path, before: Any, now: Hashes) -> None:
 
 
 def _reach(modules: Iterable[str], projects: set[str]) -> Hashes:
+    """Return the hash of every module of `projects` that can be reached from `modules`, by name."""
     found: Hashes = {}
     todo = list(modules)
     while todo:
@@ -126,15 +132,14 @@ def _imported(tree: ast.Module, package: str, projects: Iterable[str]) -> Iterat
     """Yield the modules of `projects` that a module of `package` imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names if _top(alias.name) in projects)
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            source = ".".join([*above, *([node.module] if node.module else [])])
-            inside = {alias.name: f"{source}.{alias.name}" for alias in node.names}
-            names = [module if _file(module) else source for module in inside.values()]
-        else:
-            continue
-        yield from (name for name in dict.fromkeys(names) if name.partition(".")[0] in projects)
+            source = node.module or ""
+            if node.level:  # a relative import: "." * level + module
+                source = importlib.util.resolve_name("." * node.level + source, package)
+            if _top(source) in projects:
+                inside = [f"{source}.{alias.name}" for alias in node.names]
+                yield from dict.fromkeys(module if _file(module) else source for module in inside)
 
 
 @functools.cache
@@ -152,6 +157,7 @@ def _file(module: str) -> Path | None:
 
 
 def _own_source(thing: Any) -> str:
+    """Return the source of a class or function, as a syntax tree without docstrings where it can be parsed."""
     text = textwrap.dedent(inspect.getsource(thing))
     try:
         return ast.dump(_bare(ast.parse(text)))
@@ -169,9 +175,16 @@ def _bare(tree: ast.Module) -> ast.Module:
 
 
 def _is_text(statement: ast.stmt) -> bool:
+    """Tell whether a statement is a text alone, as a docstring is."""
     constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     return constant and isinstance(statement.value.value, str)
 
 
+def _top(module: str) -> str:
+    """Return the first part of a module's name."""
+    return module.partition(".")[0]
+
+
 def _hash(text: str) -> str:
+    """Return the first 16 hex digits of a text's sha256."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,8 @@
-"""One task of any size with a trained SIB: the class probabilities of all its queries, before and after adaptation."""
+"""Use a trained SIB on one task of any size.
+
+`resized` fits a SIB to other numbers of classes, queries and features than those it was trained with. `answers` returns
+the class probabilities of all queries of a task, before and after adaptation.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,27 @@ from sibcore.sib import SIB, check_tasks, unit
 
 
 class Answers(NamedTuple):
-    """Probabilities [n, k]: of theta^0, each class's mean, and of theta^K, after K steps on all queries together."""
+    """Class probabilities `[n, k]` of a task's queries.
+
+    `before` are those of theta^0, the class means; `after` are those of theta^K, after K steps on all queries together.
+    """
 
     before: Tensor
     after: Tensor
 
 
 def resized(model: SIB, tasks: Mapping[str, Any], ways: int, dim: int, steps: int | None = None) -> SIB:
-    """The same parameters for other numbers of ways, queries, features and steps than those of the training `tasks`.
+    """Return a SIB with the same parameters for tasks of another size than the training tasks.
 
-    The step keeps its trained length with any number of queries: what was a sum over those of a training task is so
-    many times a mean. Other numbers of ways need an equivariant xi, other features a lambda that weighs all alike.
+    The step keeps its trained length with any number of queries: a sum over the n queries of a training task becomes
+    n times a mean. Other numbers of ways need an equivariant xi, other features a lambda that weighs all alike.
+
+    Args:
+        model: the trained SIB.
+        tasks: the training tasks, of which "queries" (per class) and "ways" count here.
+        ways: number of classes.
+        dim: size of the features.
+        steps: K; by default as many as the model has.
     """
     setup = model.setup
     if ways != model.ways and not model.any_way:
@@ -42,17 +56,27 @@ def resized(model: SIB, tasks: Mapping[str, Any], ways: int, dim: int, steps: in
 
 
 def step_size(eta: float, trained: int, ways: int) -> float:
-    """eta, for means over queries, at another number of ways than it is meant for.
+    """Scale the step size eta from the number of ways of training, `trained`, to another number of ways.
 
-    A mean over n queries has n / k of a class's own, which asks for a longer step as k grows, and all those of others,
-    which does not; the geometric mean of the two did best on validation classes (see `sibrepro.zoo.any_way`).
+    In a mean over n queries, only n / k belong to a given class, which asks for a step that grows with k. The others
+    push that class away with a strength that does not depend on k. The geometric mean of the two rules did best on
+    validation classes (see the study `any_way` of `sibrepro`).
     """
     return eta * math.sqrt(ways / trained)
 
 
 @torch.no_grad()
 def answers(model: SIB, support: Tensor, labels: Tensor, query: Tensor) -> Answers:
-    """support [m, d], labels [m] in 0..k-1, query [n, d]. A single query is not adapted to: it has no company."""
+    """Classify the queries of one task, before and after adaptation.
+
+    A single query is not adapted to, as there are no other queries to compare it with: `after` equals `before`.
+
+    Args:
+        model: a SIB for the number of classes and the size of the features.
+        support: labelled features `[m, d]`.
+        labels: their classes `[m]`, from 0 to k - 1.
+        query: features `[n, d]`.
+    """
     if len(query) < 2:
         model = model.changed(steps=0)
     check_tasks(model, support[None], labels[None], query[None])

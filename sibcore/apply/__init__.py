@@ -1,1 +1,1 @@
-"""A trained SIB on data of your own: a scikit-learn classifier, and `sib predict` for folders of pictures."""
+"""A trained SIB on your own data: a classifier in scikit-learn's style, and `sib predict` for folders of pictures."""

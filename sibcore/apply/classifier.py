@@ -1,4 +1,8 @@
-"""SIB as a scikit-learn classifier: `SIBClassifier().fit(support, labels).predict(query)`."""
+"""SIB as a classifier in scikit-learn's style: `SIBClassifier().fit(support, labels).predict(query)`.
+
+The class keeps to scikit-learn's conventions without inheriting from it, so that it works where scikit-learn is not
+installed. Where it is, its own functions check the input, and tools such as `cross_val_score` take the class.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from sibcore import zoo
@@ -16,18 +17,20 @@ from sibcore.transduce import Answers, answers
 from sibcore.vision.features import encode
 
 
-class SIBClassifier(ClassifierMixin, BaseEstimator):
-    """Few-shot classification of features [n, d], or of images [n, H, W, 3] with a `network`.
+class SIBClassifier:
+    """Few-shot classification of features `[n, d]`, or of images `[n, H, W, 3]` with a `network`.
 
     **Transductive**: `fit` keeps the support set, and `predict` adapts to all the queries it is given, together. The
-    label of a query depends on its company, so give the whole query set in one call, as varied as you will meet it;
-    a query by itself gets the label before adaptation. Classes are taken to be about as frequent as one another among
-    the queries; where one makes up most of them, `predict_before` is the safer answer.
+    label of a query depends on the other queries, so give the whole query set in one call, as varied as you will meet
+    it. A query by itself gets the label before adaptation. Classes are assumed to be about equally frequent among the
+    queries; where one makes up most of them, `predict_before` is the safer answer.
 
-    model: a SIB of `sibcore.zoo`; None: the one for any number of classes, for this network or for any features
-    network: where X is images: the name of a network of `sibcore.zoo`, or a module from floats [n, 3, H, W] in [0, 1]
-        to features [n, d], in which case the images must have the size it is made for
-    steps: K, the number of steps; None: as many as the model was trained with; 0: nearest class mean by cosine
+    Args:
+        model: name of a SIB of `sibcore.zoo`; by default the one for any number of classes and any features.
+        network: where X is images, the name of a network of `sibcore.zoo`, or a module from floats `[n, 3, H, W]` in
+            [0, 1] to features `[n, d]`. The images must have the size that the network is made for.
+        steps: K, the number of synthetic gradient steps; by default as many as the model was trained with. With 0
+            steps it is the nearest class mean by cosine.
 
     Classes may have different numbers of examples. Features and labels may be numpy arrays, lists or torch tensors.
     """
@@ -40,9 +43,16 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
         self.steps = steps
 
     def fit(self, X: Any, y: Any) -> SIBClassifier:
-        """Keep the support set: X [m, d] or images, y [m] labels of any kind that can be sorted."""
-        features, labels = validate_data(self, self._features(X), _plain(y), dtype=np.float32)
-        check_classification_targets(labels)
+        """Keep the support set.
+
+        Args:
+            X: features `[m, d]`, or images.
+            y: labels `[m]` of any kind that can be sorted.
+
+        Returns:
+            This classifier.
+        """
+        features, labels = _check_support(self, self._features(X), _plain(y))
         self.classes_, self.support_labels_ = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"there must be at least 2 classes to tell apart, got 1 class, {self.classes_[0]!r}")
@@ -52,28 +62,53 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The label of each query, after adapting to all of them."""
+        """Return the label of each query, `[n]`, after adaptation to all of them."""
         return self._labels(self.answers(X).after)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities [n, k] in the order of `classes_`, after adapting to all queries."""
+        """Return probabilities `[n, k]` in the order of `classes_`, after adaptation to all queries."""
         return self.answers(X).after.numpy()
 
     def predict_before(self, X: Any) -> np.ndarray:
-        """The label of each query before adaptation, by itself: the class whose mean has the largest cosine."""
+        """Return the label of each query by itself, before adaptation: the class whose mean has the largest cosine."""
         return self._labels(self.answers(X).before)
 
     def answers(self, X: Any) -> Answers:
-        """Probabilities [n, k] before and after adaptation, as torch tensors of double precision."""
-        check_is_fitted(self)
-        query = validate_data(self, self._features(X), dtype=np.float32, reset=False)
-        support, query = (torch.from_numpy(array).double() for array in (self.support_, query))
+        """Return the probabilities `[n, k]` before and after adaptation, as float64 tensors."""
+        query = _check_query(self, self._features(X))
+        support, query = torch.from_numpy(self.support_).double(), torch.from_numpy(query).double()
         return answers(self.sib_, support, torch.from_numpy(self.support_labels_), query)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict(X)`, as a share between 0 and 1, optionally weighted by query."""
+        return float(np.average(self.predict(X) == np.asarray(_plain(y)), weights=sample_weight))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor by name."""
+        return {"model": self.model, "network": self.network, "steps": self.steps}
+
+    def set_params(self, **params: Any) -> SIBClassifier:
+        """Set arguments of the constructor by name and return this classifier."""
+        for name, value in params.items():
+            if name not in self.get_params():
+                raise ValueError(f"SIBClassifier has no parameter {name!r}: expected model, network or steps")
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        return f"SIBClassifier(model={self.model!r}, network={self.network!r}, steps={self.steps!r})"
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn, which alone calls this, that it has a classifier before it."""
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
+
+        return Tags("classifier", TargetTags(required=True), classifier_tags=ClassifierTags())
 
     def _labels(self, probabilities: Tensor) -> np.ndarray:
         return self.classes_[probabilities.argmax(1).numpy()]
 
     def _features(self, X: Any) -> Any:
+        """Return X itself, or the features of its images if there is a network."""
         if self.network is None:
             return _plain(X)
         network = zoo.load_pretrained(self.network) if isinstance(self.network, str) else self.network
@@ -81,4 +116,46 @@ class SIBClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _plain(values: Any) -> Any:
+    """Return a torch tensor as a numpy array, and anything else as it is."""
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def _check_support(classifier: SIBClassifier, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the support set as float32 [m, d] and labels [m], or raise a ValueError if it cannot be one."""
+    try:
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+    except ImportError:
+        X, y = _finite_rows(X), np.asarray(y)
+        if y.shape != (len(X),):
+            raise ValueError(f"y: expected one label for each of the {len(X)} rows of X, got {[*y.shape]}") from None
+        classifier.n_features_in_ = X.shape[1]
+        return X, y
+    X, y = validate_data(classifier, X, y, dtype=np.float32)
+    check_classification_targets(y)
+    return X, y
+
+
+def _check_query(classifier: SIBClassifier, X: Any) -> np.ndarray:
+    """Return the queries as float32 [n, d], or raise an error if they do not go with the support set."""
+    try:
+        from sklearn.utils.validation import check_is_fitted, validate_data
+    except ImportError:
+        if not hasattr(classifier, "sib_"):
+            raise ValueError("this SIBClassifier has no support set yet: call fit first") from None
+        X, dim = _finite_rows(X), classifier.n_features_in_
+        if X.shape[1] != dim:
+            raise ValueError(f"X has {X.shape[1]} features, but SIBClassifier is expecting {dim} features") from None
+        return X
+    check_is_fitted(classifier)
+    return validate_data(classifier, X, dtype=np.float32, reset=False)
+
+
+def _finite_rows(X: Any) -> np.ndarray:
+    """Return X as float32 [n, d], or raise a ValueError if it has another shape or numbers that are not finite."""
+    X = np.asarray(X, dtype=np.float32)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"X: expected features [n, d], got an array of shape {[*X.shape]}")
+    if not np.isfinite(X).all():
+        raise ValueError("X has NaN or infinite features: remove those rows, or find out where they come from")
+    return X

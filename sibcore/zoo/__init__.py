@@ -1,7 +1,8 @@
-"""Trained models by name: `load_pretrained("any-way")`; `table()` says which there are, and how good.
+"""Trained models by name: `load_pretrained("any-way")`. `table()` lists them with their accuracies.
 
-`cards.json` has a card for each. SIBs lie beside it; networks are found in a checkout, else fetched once from the
-repository at the commit that the card names. Whatever its way, a file is used only if it has the card's sha256.
+`cards.json` describes each model. The weights of SIBs are part of an installation. Feature networks are larger, so they
+are found in a checkout, or fetched once from the repository at the commit that their card names. A file is used only if
+it has the sha256 of its card.
 """
 
 from __future__ import annotations
@@ -19,68 +20,77 @@ from sibcore.train import load_sib
 from sibcore.transduce import resized
 
 HERE = Path(__file__).parent
-ANY_WAY = "any-way"  # the SIB for any number of ways, shots and queries, and features of any kind
-IMAGENET_SIZE = 224  # pixels, of the images that networks with ImageNet's weights were trained on
+ANY_WAY = "any-way"  # the SIB for any number of ways, shots and queries, and for any features
+IMAGENET_SIZE = 224  # side in pixels of the images that networks with ImageNet's weights were trained on
 COLUMNS = ("name", "what", "trained on", "ways", "shots", "accuracy", "size", "licence")
 
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What is known of a model. `accuracy` is in percent, `fact` names the published run and the metric it is from."""
+    """The description of a model."""
 
     name: str
     what: str
     trained_on: str
     licence: str
-    network: str = ""  # that a SIB's features come from; of a network, its own name
+    network: str = ""  # the network that a SIB takes its features from; for a network, its own name
     ways: str = ""
     shots: str = ""
-    accuracy: float | None = None
-    interval: float | None = None  # of 95 %, half its width
+    accuracy: float | None = None  # in percent
+    interval: float | None = None  # half the width of the 95 % interval, in percentage points
     tested_on: str = ""
-    fact: str = ""
-    file: str = ""  # from the top of the repository; empty: another package has the weights
+    fact: str = ""  # the published run and its metric that the accuracy comes from
+    file: str = ""  # path from the top of the repository; empty where another package has the weights
     sha256: str = ""
     bytes: int = 0
-    commit: str = ""  # that has the file, where it is not part of an installation
+    commit: str = ""  # a commit that has the file, where the file is not part of an installation
 
     @property
     def is_network(self) -> bool:
+        """Whether this is a feature network and not a SIB."""
         return self.network == self.name
 
 
 @functools.cache
 def cards() -> dict[str, Card]:
-    """All models by name."""
+    """Return the cards of all models by name."""
     entries = json.loads((HERE / "cards.json").read_text(encoding="utf-8"))
     return {entry["name"]: Card(**entry) for entry in entries}
 
 
 def card(name: str) -> Card:
+    """Return the card of a model, or raise a ValueError that lists the names there are."""
     if name not in cards():
         raise ValueError(f"there is no model {name!r}: expected one of {', '.join(cards())}")
     return cards()[name]
 
 
 def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, steps: int | None = None) -> nn.Module:
-    """The model `name`, in evaluation mode: a SIB, or a network with `image_size` and `dim`.
+    """Load a trained model, frozen and in evaluation mode: a SIB, or a feature network with `image_size` and `dim`.
 
-    A SIB comes as it was trained; with any of `ways`, `dim` and `steps` given, it fits tasks of that size and any
-    number of queries, with a step of its trained length (see `sibcore.transduce.resized`).
+    By default a SIB is as it was trained. With any of `ways`, `dim` and `steps` given, it fits tasks of that size and
+    any number of queries, with a step of its trained length (see `sibcore.transduce.resized`).
+
+    Args:
+        name: one of `cards()`; `sib models` lists them.
+        ways: number of classes.
+        dim: size of the features.
+        steps: K, the number of synthetic gradient steps.
     """
     known = card(name)
+    sizes_given = (ways, dim, steps) != (None, None, None)
     if known.is_network:
-        if (ways, dim, steps) != (None, None, None):
+        if sizes_given:
             raise ValueError(f"{name} is a network: ways, dim and steps are for SIBs")
         return _network(known)
     model, about = load_sib(path(known))
-    if (ways, dim, steps) != (None, None, None):
+    if sizes_given:
         model = resized(model, about["tasks"], ways or model.ways, dim or model.dim, steps)
     return model.eval().requires_grad_(False)
 
 
 def path(known: Card) -> Path:
-    """Where a model's file is: in this installation or checkout, in the cache folder, or fetched to there now."""
+    """Return the path of a model's file in this installation or checkout, or else in the cache folder."""
     found = HERE.parents[1] / known.file
     if not found.is_file():
         return _fetched(known)
@@ -90,13 +100,14 @@ def path(known: Card) -> Path:
 
 
 def table() -> str:
-    """Every model, as text of aligned columns."""
+    """Return a text with one line for each model, in aligned columns."""
     rows = [COLUMNS, *map(_row, cards().values())]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _row(known: Card) -> tuple[str, ...]:
+    """Return a model's entries in the columns of the table."""
     width = "" if known.interval is None else f" ± {known.interval:.1f}"
     accuracy = "" if known.accuracy is None else f"{known.accuracy:.1f}{width} % {known.tested_on}"
     size = f"{max(1, known.bytes // 1000)} kB" if known.bytes else ""
@@ -104,6 +115,7 @@ def _row(known: Card) -> tuple[str, ...]:
 
 
 def _network(known: Card) -> nn.Module:
+    """Load a feature network and give it the attributes `image_size` and `dim`."""
     from sibcore.vision import backbones
 
     if known.file:
@@ -115,10 +127,11 @@ def _network(known: Card) -> nn.Module:
 
 
 def _fetched(known: Card) -> Path:
+    """Return the copy of a model's file in the cache folder, fetched from the repository if it is not there yet."""
     from sibcore.datasets.base import MissingData, cache_folder
     from sibcore.datasets.download import fetch
 
-    # below this address is `<commit>/<file>`, as below https://raw.githubusercontent.com/me/it
+    # the file is at `<address>/<commit>/<file>`, as at https://raw.githubusercontent.com/someone/sibcore
     repository = os.environ.get("SIB_REPOSITORY", "").rstrip("/")
     kept = cache_folder() / "zoo" / f"{known.name}-{known.sha256[:12]}.safetensors"
     if not (kept.is_file() or repository):

