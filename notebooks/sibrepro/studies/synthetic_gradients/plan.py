@@ -1,4 +1,8 @@
-"""The appendix's study of synthetic gradients: inductive SIB against SIB over K and eta; its runs and its table."""
+"""The runs and the table of notebook 04, the appendix's study of synthetic gradients.
+
+SIB is compared with inductive SIB, which takes true gradients on the support set, over the number of steps K and the
+step size η.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,16 @@ from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, one_or_several, parameters
 
 Variant = Literal["SIB", "inductive SIB"]
-Key = tuple[Variant, int, int, float]  # variant, trained shots, K, eta
-TESTED = (1, 5)  # shots
-RATE = 1e-3  # of the outer loop, and eta where nothing else is said
-STEPS, ETAS = (1, 3, 5), (1e-1, 1e-2, 1e-3, 1e-4)  # of the paper's table
-STAGES = (100, 300, 1000, 3000, 10_000, 40_000)  # lengths of one training at which xi is looked at
+Key = tuple[Variant, int, int, float]  # A setting: variant, shots in training, K, eta.
+TESTED = (1, 5)  # The numbers of shots on which every SIB is tested.
+RATE = 1e-3  # The outer learning rate; also eta, unless a run varies it.
+STEPS, ETAS = (1, 3, 5), (1e-1, 1e-2, 1e-3, 1e-4)  # The values of K and eta in the paper's table.
+STAGES = (100, 300, 1000, 3000, 10_000, 40_000)  # The lengths of one training after which its xi is examined.
 
 
 @parameters
 class SyntheticGradientsNotebook:
-    """Notebook 04."""
+    """The parameters of notebook 04."""
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
@@ -47,11 +51,16 @@ class SyntheticGradientsNotebook:
 
     @property
     def base(self) -> FewShot:
+        """The settings that all of the notebook's runs vary."""
         names = ("dataset", "backbone", "features", "steps", "val_episodes", "test_episodes", "seed")
         return FewShot(shots=1, K=3, **{name: getattr(self, name) for name in names})
 
     def experiments(self) -> list[FewShot]:
-        """The grid; with K = 0 there is no step and no eta, and inductive SIB is trained on the first shots alone."""
+        """Return the grid over variants, shots, K and eta.
+
+        Inductive SIB is trained on the first number of shots only. With K = 0 no step is taken, so that eta does not
+        matter and such a run appears once.
+        """
         found = []
         for kind in self.variants:
             shots = self.trained_shots if kind == "SIB" else self.trained_shots[:1]
@@ -59,26 +68,28 @@ class SyntheticGradientsNotebook:
         return list(dict.fromkeys(p if p.K else dataclasses.replace(p, eta=RATE) for p in found))
 
     def tied_experiments(self) -> list[FewShot]:
-        """1-shot, K = 3, with one number for the inner and the outer rate."""
+        """Return 1-shot runs with K = 3 whose outer learning rate equals eta, if the notebook asks for them."""
         etas = [eta for eta in self.eta if eta != RATE and self.tied]
         return [dataclasses.replace(self.base, eta=eta, lr=eta) for eta in etas]
 
     def stage_experiments(self) -> list[FewShot]:
-        """The beginnings of one training: the same tasks in the same order, stopped earlier."""
+        """Return the same training stopped after several numbers of steps."""
         return grid(self.base, steps=(*self.stages, self.steps))
 
 
 def variant(record: Record) -> Variant:
+    """Return which of the two methods a run trained."""
     return "SIB" if record.params["transductive"] else "inductive SIB"
 
 
 def key(record: Record) -> Key:
+    """Return the setting of a run."""
     p = record.params
     return variant(record), p["shots"], p["K"], p["eta"]
 
 
 def plan(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
-    """The paper's grid at its protocol; three seeds of SIB at eta = 1e-3, else one."""
+    """Return the paper's grid at its protocol by setting: three seeds of SIB at eta = 1e-3, else one."""
     found: dict[Key, list[FewShot]] = {}
     for kind, shots in (("inductive SIB", 1), ("SIB", 1), ("SIB", 5)):
         base = protocol(dataset, backbone, shots=shots, transductive=kind == "SIB")
@@ -89,26 +100,30 @@ def plan(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
 
 
 def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key, list[Record]]:
+    """Return the published runs of the grid by setting."""
     return facts(FEW_SHOT, plan(dataset, backbone))
 
 
 def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, list[Record]]:
-    """1-shot runs with K = 3 by eta, with the outer rate tied to it, as the release does."""
+    """Return the published 1-shot runs with K = 3 whose outer learning rate equals eta, by eta.
+
+    The authors' released code ties the two rates in this way.
+    """
     return facts(FEW_SHOT, {eta: [protocol(dataset, backbone, K=3, eta=eta, lr=eta)] for eta in sorted(ETAS)})
 
 
 def looked_into(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
-    """What the steps do inside tasks, by K, at eta = 1e-3 on one shot."""
+    """Return the published diagnostics of the steps inside tasks, at eta = 1e-3 on one shot, by K."""
     return single_facts(INSIDE, {K: protocol(dataset, backbone, K=K) for K in STEPS})
 
 
 def stages(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> list[Record]:
-    """The same of one training with K = 3, stopped at several lengths."""
+    """Return the published diagnostics of one training with K = 3 that was stopped at several lengths."""
     return INSIDE.facts(grid(protocol(dataset, backbone, K=3), steps=STAGES))
 
 
 def declared() -> dict[Experiment, list[FewShot]]:
-    """Every run of this study that is published."""
+    """Return the settings of every run of this study that is, or is to be, published, by experiment."""
     origin = "cifar-fs", "conv4-64"
     stopped = grid(protocol(*origin, K=3), steps=STAGES)
     tied_rates = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
@@ -116,8 +131,14 @@ def declared() -> dict[Experiment, list[FewShot]]:
     return {FEW_SHOT: trained, INSIDE: [*stopped, *grid(protocol(*origin), K=STEPS)]}
 
 
+def asked(p: SyntheticGradientsNotebook) -> dict[Experiment, list[FewShot]]:
+    """Return the runs that the notebook's parameters ask for."""
+    stopped = p.stage_experiments()
+    return {FEW_SHOT: [*p.experiments(), *stopped, *p.tied_experiments()], INSIDE: stopped}
+
+
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
-    """For `tables.synthetic_gradients`: one row for each setting and number of shots in testing, seeds together."""
+    """Return rows for `tables.synthetic_gradients`: one for each setting and number of shots in testing."""
     rows = []
     for (kind, shots, K, eta), records in found.items():
         setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
@@ -126,11 +147,5 @@ def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
 
 
 def table() -> pd.DataFrame:
-    """The appendix's table over K and eta: every number of the paper's, and every number of ours."""
+    """Return the appendix's table over K and η, with every number of the paper's and every number of ours."""
     return tables.synthetic_gradients(table_rows(published()))
-
-
-def asked(p: SyntheticGradientsNotebook) -> dict[Experiment, list[FewShot]]:
-    """Return the runs that the notebook's parameters ask for."""
-    stopped = p.stage_experiments()
-    return {FEW_SHOT: [*p.experiments(), *stopped, *p.tied_experiments()], INSIDE: stopped}

@@ -1,4 +1,4 @@
-"""Notebook 04: what synthetic gradients bring, over K and eta."""
+"""The declaration of the study of notebook 04: what synthetic gradients gain, over K and η."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ STUDY = Study(
             make=plan.table,
             how="the mean of the accuracies of all test tasks (the array best/<tested shots>shot), over seeds; the "
             "interval is 1.96 standard errors over tasks and over seeds",
+            # Every number that the paper prints here is one of its own method.
             own=lambda table: table,
         )
     },
