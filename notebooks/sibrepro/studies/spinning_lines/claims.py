@@ -1,32 +1,49 @@
-"""What the paper claims of the spinning lines, and what was found at its settings."""
+"""The claims of notebook 02: what the paper says of the spinning lines, and what we find at its settings."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sibrepro.claim import AGREES, DIFFERS, REMARK, TOY, Claim
+from sibrepro.facts import Record
 from sibrepro.studies.spinning_lines import plan
 
 
 def claims() -> list[Claim]:
-    """At the paper's settings; "close to zero" is taken as below a tenth of the true I(w; d)."""
+    """Return the claims of this study, judged by the published runs at the paper's settings."""
     posterior = Claim(TOY, r"$D_{\rm KL}(q\Vert p(w\mid d))$ ends close to zero", "section 5.2", "“close to zero”")
     prior = Claim(TOY, r"$D_{\rm KL}(p_\psi\Vert p(w))$ ends close to zero", "section 5.2", "“close to zero”")
     towards = Claim(TOY, r"$\theta^k$ moves towards the truth", "Figure 3", "better than a BNN")
-    settings = plan.PAPER
-    experiments = (plan.SIB, plan.BNN, plan.OPTIMUM)
-    record, bnn, best = (experiment.published(settings) for experiment in experiments)
-    if not (record and bnn and best):
+    sib, bnn, optimum = (experiment.published(plan.PAPER) for experiment in (plan.SIB, plan.BNN, plan.OPTIMUM))
+    if not (sib and bnn and optimum):
         return [posterior, prior, towards]
-    m, found = record.metrics, []
-    for claim, name in ((posterior, "kl_posterior"), (prior, "kl_prior")):
-        ours, optimum = ([f"{r.metrics[f'{kind}/{name}']:.2f}" for kind in ("sum", "mean")] for r in (record, best))
-        text = f"{ours[0]} nats (1/n: {ours[1]}); the objective's own optimum has {optimum[0]} ({optimum[1]})"
-        small = m[f"sum/{name}"] < settings.information / 10
-        note = "" if small else f"against its start only: all there is to know is {settings.information:.2f} nats"
-        found.append(claim.measured(text, AGREES if small else REMARK, [record, best], note))
-    theta = record.arrays["theta"][0, : settings.K + 1]
-    falls = bool((np.diff(np.abs(theta - record.arrays["posterior_mean"]).mean((1, 2))) < 0).all())
-    error, of_bnn = m["sum/mse"], bnn.metrics["mse"]
-    ours = f"{'at every step' if falls else 'not at every step'}; squared error {error:.3f}, BNN {of_bnn:.3f}"
-    return [*found, towards.measured(ours, AGREES if falls and error < of_bnn else DIFFERS, [record, bnn])]
+    return [
+        _close_to_zero(posterior, "kl_posterior", sib, optimum),
+        _close_to_zero(prior, "kl_prior", sib, optimum),
+        _towards_the_truth(towards, sib, bnn),
+    ]
+
+
+def _close_to_zero(claim: Claim, name: str, sib: Record, optimum: Record) -> Claim:
+    """Judge a divergence: it counts as close to zero if it is below a tenth of the true I(w; d)."""
+    information = plan.PAPER.information
+    summed, averaged = f"sum/{name}", f"mean/{name}"
+    ours = (
+        f"{sib.metrics[summed]:.2f} nats (1/n: {sib.metrics[averaged]:.2f}); the objective's own optimum has "
+        f"{optimum.metrics[summed]:.2f} ({optimum.metrics[averaged]:.2f})"
+    )
+    if sib.metrics[summed] < information / 10:
+        return claim.measured(ours, AGREES, [sib, optimum])
+    note = f"against its start only: all there is to know is {information:.2f} nats"
+    return claim.measured(ours, REMARK, [sib, optimum], note)
+
+
+def _towards_the_truth(claim: Claim, sib: Record, bnn: Record) -> Claim:
+    """Judge the steps: theta^k has to come closer to the posterior mean at each, and SIB has to beat the BNN."""
+    theta = sib.arrays["theta"][0, : plan.PAPER.K + 1]  # first reading, steps 0 to K
+    distances = np.abs(theta - sib.arrays["posterior_mean"]).mean((1, 2))
+    falls = (np.diff(distances) < 0).all()
+    error, error_of_bnn = sib.metrics["sum/mse"], bnn.metrics["mse"]
+    steps = "at every step" if falls else "not at every step"
+    ours = f"{steps}; squared error {error:.3f}, BNN {error_of_bnn:.3f}"
+    return claim.measured(ours, AGREES if falls and error < error_of_bnn else DIFFERS, [sib, bnn])

@@ -1,19 +1,21 @@
-"""The exact optimum of the spinning-lines objective: what training could reach at best, and under which reading.
+"""The exact optimum of the spinning-lines objective: the best that any training could reach, for each reading.
 
-Per task the objective (avi) is, with c the reading's likelihood weight, S = sum_i x_i^2 and p_psi = N(m, s^2),
+A reading is one way to read the paper's likelihood; it multiplies the squared error with a weight c, see
+`model.likelihood_weights`. With S = sum_i x_i^2 and p_psi = N(m, s^2), the objective (avi) of a task is
 
     c S ((w - theta)^2 + sigma_w^2) / 2 + KL(N(theta, sigma_w^2) || N(m, s^2)).
 
-theta may depend on x only. Given x, w has mean v(x) = mean(x) + mu_w and variance sigma_w^2, so the best are
+theta may depend on x only. Given x, w has mean v(x) = mean(x) + mu_w and variance sigma_w^2. The objective is least at
 
     theta*(x) = (c S v(x) + m / s^2) / (c S + 1 / s^2),    m = E theta*,    s^2 = sigma_w^2 + Var theta*:
 
-a compromise between the posterior mean v(x) and the prior mean m, in which the prior narrows as theta* varies less.
+This is a compromise between the posterior mean v(x) and the prior mean m, and the prior narrows as theta* varies less.
 The expectations run over mean(x) ~ N(mu, sigma^2 / n) and, independent of it, sum_i (x_i - mean(x))^2 ~
-sigma^2 chi^2_{n-1}, and are computed by Gaussian quadrature.
+sigma^2 chi^2_{n-1}. They are computed by Gaussian quadrature.
 
-Where x tells much of w (sigma^2 / n well above sigma_w^2) the slope a of theta* against mean(x) solves
-a^2 - a + 1 / (c sigma^4) = 0 (for c free of n): a posterior that follows its data exists only if c sigma^4 > 4.
+If x tells much about w (sigma^2 / n well above sigma_w^2), the slope a of theta* against mean(x) solves
+a^2 - a + 1 / (c sigma^4) = 0, for c that does not depend on n. A posterior that follows its data therefore exists only
+if c sigma^4 > 4.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import dataclasses
 import math
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import fixed_point, minimize
@@ -29,9 +32,10 @@ from scipy.optimize import fixed_point, minimize
 from sibrepro.studies.spinning_lines.model import SpinningLines, likelihood_weights, measures
 
 Array = NDArray[np.float64]
-Points = tuple[Array, Array, Array]
+Points = tuple[Array, Array, Array]  # posterior means, sums of squares and probabilities: see `quadrature`
 Optimum = dict[str, float]  # psi = (mean, std), and what theta then attains on average over tasks: see `describe`
 
+# The values of each parameter for which the optimum is computed, the others as in the run.
 CONDITIONS = {
     "n": np.unique(np.geomspace(2, 2048, 21).round().astype(int)),
     "sigma_w": np.geomspace(0.02, 2, 21),
@@ -40,93 +44,127 @@ CONDITIONS = {
 
 
 def experiment(p: SpinningLines) -> tuple[dict[str, float], dict[str, Array]]:
-    """One run: each reading's optimum, also with a linear xi and K steps; and the summed reading's over `CONDITIONS`.
+    """Compute one run: the optimum of each reading, and how that of the summed reading changes with the problem.
 
-    metrics "<reading>/<name in Optimum>" and "<reading>/linear/<name>"; arrays "<parameter>" and "<parameter>/<name>",
-    with the true mutual information as "<parameter>/true_information".
+    Returns:
+        metrics: "<reading>/<name>", the optimum, and "<reading>/linear/<name>", the best with a linear xi and K steps,
+            for each name in `Optimum`.
+        arrays: for each parameter in `CONDITIONS` its values "<parameter>", and at these values the optimum's
+            "<parameter>/kl_posterior" and "<parameter>/kl_prior", and "<parameter>/true_information", I(w; x).
     """
     metrics: dict[str, float] = {}
     for reading, weight in likelihood_weights(p).items():
-        for name, solved in ((reading, solve(p, weight)), (f"{reading}/linear", solve_linear_xi(p, weight, p.K))):
-            metrics |= {f"{name}/{what}": value for what, value in solved.items()}
+        best, linear = solve(p, weight), solve_linear_xi(p, weight, p.K)
+        metrics |= {f"{reading}/{name}": value for name, value in best.items()}
+        metrics |= {f"{reading}/linear/{name}": value for name, value in linear.items()}
     arrays: dict[str, Array] = {}
-    for name, values in CONDITIONS.items():
-        worlds = [dataclasses.replace(p, **{name: value.item()}) for value in values]
-        solved = [solve(world, 1.0) for world in worlds]
-        arrays[name] = values.astype(np.float64)
-        arrays[f"{name}/true_information"] = np.array([world.information for world in worlds])
-        arrays |= {f"{name}/{what}": np.array([s[what] for s in solved]) for what in ("kl_posterior", "kl_prior")}
+    for parameter, values in CONDITIONS.items():
+        worlds = [dataclasses.replace(p, **{parameter: value.item()}) for value in values]
+        optima = pd.DataFrame([solve(world, 1.0) for world in worlds])
+        arrays[parameter] = values.astype(np.float64)
+        arrays[f"{parameter}/true_information"] = np.array([world.information for world in worlds])
+        for name in ("kl_posterior", "kl_prior"):
+            arrays[f"{parameter}/{name}"] = optima[name].to_numpy()
     return metrics, arrays
 
 
 def best_theta(weight: float, mean: float, std: float, v: Array, S: Array) -> Array:
-    """theta*(x) for posterior means v and sums of squares S of any shape."""
+    """Return theta*(x) for posterior means v and sums of squares S of any shape, and p_psi = N(mean, std^2)."""
     return (weight * S * v + mean / std**2) / (weight * S + 1 / std**2)
 
 
 def solve(p: SpinningLines, weight: float) -> Optimum:
-    """Iterate the closed forms above from a wide prior and from a narrow one; keep the better end point."""
+    """Return the optimum for the likelihood weight c of a reading.
+
+    The closed forms of this module are iterated from a wide prior and from a narrow one, because the iteration may stop
+    at a local optimum. The better of the two ends is returned.
+    """
     v, S, probability = points = quadrature(p)
 
-    def best_mean(std: float) -> float:
-        """m = E theta* for a given s: theta* is linear in m, so the equation is solved rather than iterated."""
+    def given_std(std: float) -> tuple[float, Array]:
+        """Return m = E theta* and theta* for a given s: theta* is linear in m, so no iteration is needed for m."""
         pull = weight * S / (weight * S + 1 / std**2)  # theta* = pull v + (1 - pull) m
-        return float(probability @ (pull * v) / (probability @ pull))
+        mean = float(probability @ (pull * v) / (probability @ pull))
+        return mean, best_theta(weight, mean, std, v, S)
 
     def next_std(std: float) -> float:
-        mean = best_mean(std)
-        theta = best_theta(weight, mean, std, v, S)
+        mean, theta = given_std(std)
         return math.sqrt(p.sigma_w**2 + probability @ (theta - mean) ** 2)
 
     ends = []
     for start in (1.0 + p.prior[1], p.sigma_w):
         std = float(fixed_point(next_std, start, xtol=1e-13, maxiter=100_000, method="iteration"))
-        mean = best_mean(std)
-        ends.append(describe(p, weight, mean, std, best_theta(weight, mean, std, v, S), points))
+        mean, theta = given_std(std)
+        ends.append(describe(p, weight, mean, std, theta, points))
     return min(ends, key=lambda end: end["objective"])
 
 
 def solve_linear_xi(p: SpinningLines, weight: float, K: int) -> Optimum:
-    """The best that K steps of eq. (toy) can do with a linear xi(y) = a y + b, theta^0 = lambda and any psi.
+    """Return the best that K steps of eq. (toy) can do with a linear xi(y) = a y + b, theta^0 = lambda and any psi.
 
-    Such a step is theta <- theta - eta (a S theta + b n mean(x)): all it takes to move towards the posterior mean.
-    It tells what K steps can do before any training; a richer xi can only do better.
+    Such a step is theta <- theta - eta (a S theta + b n mean(x)), which suffices to move towards the posterior mean.
+    The result bounds what K steps with a trained xi should reach: a richer xi can only do better.
     """
     v, S, probability = points = quadrature(p)
 
     def reached(z: Array) -> Optimum:
-        theta, (a, b) = np.full_like(v, z[0]), z[1:]  # lambda; a and b times eta n
+        """Return what lambda, eta n a and eta n b attain."""
+        start, a, b = z
+        theta = np.full_like(v, start)
         for _ in range(K):
             theta = theta - (a * S / p.n * theta + b * (v - p.mu_w))
         mean = float(probability @ theta)
         std = math.sqrt(p.sigma_w**2 + probability @ (theta - mean) ** 2)
         return describe(p, weight, mean, std, theta, points)
 
-    start = [p.prior[0], 1.0, -1.0 / max(K, 1)]
-    return reached(minimize(lambda z: reached(z)["objective"], start, method="BFGS", options={"gtol": 1e-9}).x)
+    guess = [p.prior[0], 1.0, -1.0 / max(K, 1)]
+    found = minimize(lambda z: reached(z)["objective"], guess, method="BFGS", options={"gtol": 1e-9})
+    return reached(found.x)
 
 
 def objective_on(p: SpinningLines, weight: float, psi: tuple[float, float], v: Array, S: Array, w: Array) -> float:
-    """The mean objective of theta* on given tasks (posterior means v, sums of squares S, slopes w), to compare with."""
+    """Return the mean objective of theta* on given tasks, to compare a trained SIB with.
+
+    Args:
+        p: the settings.
+        weight: the likelihood weight c of a reading.
+        psi: mean and standard deviation of p_psi.
+        v, S, w: posterior mean, sum of squares and true slope of each task, arrays of one shape.
+    """
     theta = best_theta(weight, *psi, v, S)
     return float(measures(p, weight, theta, psi, v, S, (w - theta) ** 2)["objective"].mean())
 
 
 def describe(p: SpinningLines, weight: float, mean: float, std: float, theta: Array, points: Points) -> Optimum:
-    """What theta, at the points of the quadrature, attains on average over tasks beside psi = (mean, std).
+    """Return what theta attains on average over tasks with p_psi = N(mean, std^2).
 
-    "slope" is that of theta against mean(x): 1 follows the posterior mean, 0 ignores x.
+    Args:
+        p: the settings.
+        weight: the likelihood weight c of a reading.
+        mean, std: mean and standard deviation of p_psi.
+        theta: its value at each point of the quadrature.
+        points: the quadrature.
+
+    Returns:
+        The mean over tasks of each number in `model.measures`, "mean" and "std" themselves, and "slope", that of theta
+        against mean(x). A slope of 1 follows the posterior mean, a slope of 0 ignores x.
     """
     v, S, probability = points
     squared_error = (v - theta) ** 2 + p.sigma_w**2  # E (w - theta)^2 given x
     each = measures(p, weight, theta, (mean, std), v, S, squared_error)
     each["slope"] = (theta - probability @ theta) * (v - p.mu_w - p.mu) / (p.sigma**2 / p.n)
-    found = {name: float(probability @ np.broadcast_to(values, v.shape)) for name, values in each.items()}
-    return {"mean": mean, "std": std, **found}
+    found = {"mean": mean, "std": std}
+    for name, values in each.items():
+        found[name] = float(probability @ np.broadcast_to(values, v.shape))
+    return found
 
 
 def quadrature(p: SpinningLines, nodes: int = 48) -> Points:
-    """Posterior means v, sums of squares S and their probabilities, flat arrays of nodes^2 points."""
+    """Return points that stand for the distribution of tasks: expectations become weighted sums over them.
+
+    Returns:
+        Posterior means v, sums of squares S and probabilities, flat arrays of nodes^2 points.
+    """
     z, weights_z = np.polynomial.hermite_e.hermegauss(nodes)
     chi2, weights_chi2 = chi_squared(p.n - 1, nodes)
     xbar = p.mu + p.sigma / math.sqrt(p.n) * z
@@ -136,7 +174,11 @@ def quadrature(p: SpinningLines, nodes: int = 48) -> Points:
 
 
 def chi_squared(degrees: int, nodes: int) -> tuple[Array, Array]:
-    """Gauss-Laguerre quadrature of a chi-squared variable, by Golub and Welsch (no Gamma function to overflow)."""
+    """Return points and probabilities of Gauss-Laguerre quadrature for a chi-squared variable.
+
+    They are computed by the method of Golub and Welsch, because scipy's `roots_genlaguerre` calls the Gamma function,
+    which overflows for many degrees of freedom.
+    """
     if degrees == 0:
         return np.zeros(1), np.ones(1)
     alpha, k = degrees / 2 - 1, np.arange(nodes)

@@ -1,4 +1,4 @@
-"""Notebook 02: the spinning lines."""
+"""The declaration of notebook 02: the spinning lines, a toy problem with closed forms."""
 
 from __future__ import annotations
 
