@@ -1,13 +1,18 @@
-"""What the fine-tuned networks say of PACS, as it comes with the project: stage 2 needs neither images nor networks.
+"""The features of PACS under the fine-tuned networks of stage 1. With them, stage 2 needs neither images nor networks.
 
-`results/features/pacs-fine-tuned.safetensors` holds unit features of each network, projected to their first singular
-directions and quantised to a byte each. `make` writes it anew from the runs of `sibrepro.pacs.first_stage`.
+A bank (`Bank`) holds unit features of all images under every network. `view` takes one domain out of it and normalises
+its features as a `Look` says.
+
+`results/features/pacs-fine-tuned.safetensors` holds a bank that comes with the project. To save space, features are
+projected to their first singular directions and quantised to a byte each. `make` writes the file anew from the runs of
+`sibrepro.studies.pacs.first_stage`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,15 +28,23 @@ from sibrepro.meta_training import shipped
 from sibrepro.studies.pacs.first_stage import FEATURES
 from sibrepro.studies.pacs.rotations import Rotations
 
-DIM = 34
-FILE = ("pacs", "fine-tuned")  # its name, as those of other features have one
+DIM = 34  # singular directions that the file keeps
+FILE = ("pacs", "fine-tuned")  # the two parts of the file's name, as `shipped.file` takes them
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Network:
-    """One network's unit features [M, d] of the images `rows` [M]; `part` is 0 where it learned from an image, 1 where
-    that was held out, 2 for another domain. own: other domains under their own batch-norm statistics; turned: images of
-    other domains, and held-out ones, by one to three quarters, [3, n, d]."""
+    """The unit features of PACS under one network.
+
+    Attributes:
+        features: features under the batch-norm statistics of the sources, `[M, d]`.
+        rows: the images that they belong to, `[M]`.
+        part: 0 where the network learned from the image, 1 where it was held out of a source, 2 where it belongs to
+            another domain, `[M]`.
+        own: features of each other domain under the domain's own batch-norm statistics, `[n, d]`.
+        turned: features of each other domain, and of the "held_out" images, turned by one to three quarters,
+            `[3, n, d]`. Empty if the network did not learn rotations.
+    """
 
     features: Tensor
     rows: Tensor
@@ -42,9 +55,17 @@ class Network:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bank:
-    """All networks by `key`, with labels and domains [N] of all images; hashes say what it is made of.
+    """The features of PACS under all networks.
 
-    imagenet: unit features [4, N, e] of all images in four turns with ImageNet's weights as they are, if there are any.
+    Attributes:
+        networks: the networks by their `key`.
+        labels: classes of all images, `[N]`.
+        domains: domains of all images, `[N]`.
+        classes: names of the classes.
+        domain_names: names of the domains.
+        hashes: what the bank is made of.
+        imagenet: unit features of all images in four turns, `[4, N, e]`, by a network with ImageNet's weights that was
+            not fine-tuned. May be missing.
     """
 
     networks: Mapping[str, Network]
@@ -57,63 +78,72 @@ class Bank:
 
 
 def key(without: Iterable[str], rot: bool = False, seed: int = 0) -> str:
-    """The name of a network: by the domains that are no sources, whether it learned rotations, and its seed."""
+    """Return the name of a network.
+
+    Args:
+        without: the domains that it did not learn from.
+        rot: whether it learned rotations, too.
+        seed: the seed of its training.
+    """
     return f"{'+'.join(sorted(without))} {'Rot' if rot else 'source-only'} {seed}"
 
 
-def name_of(record: Record) -> str:
-    """`key` of the network that a run of stage 1 trained."""
+def _name_of(record: Record) -> str:
+    """Return the `key` of the network that a run of stage 1 trained."""
     p = record.params
     return key(p["without"].split("+"), bool(p["turned"]), p["seed"])
 
 
 def assemble(records: Sequence[Record], data: ImageSet, imagenet: Rotations) -> Bank:
-    """The bank of runs of stage 1, as they are, beside features of a network that was not fine-tuned."""
+    """Make a bank of runs of stage 1 on this machine, and of the features of a network that was not fine-tuned."""
     networks = {}
     for record in records:
         found, _ = read_tensors(record.files.path(FEATURES))
-        networks[name_of(record)] = _network(found | {"features": unit(found["features"].float())})
+        networks[_name_of(record)] = _network(unit(found["features"].float()), found)
+    labels, domains = torch.from_numpy(data.labels), torch.from_numpy(data.domains)
     hashes = {data.name: data.sha256, "networks": key_of(sorted(record.id for record in records))} | imagenet.hashes
-    numbers = map(torch.from_numpy, (data.labels, data.domains))
-    return Bank(networks, *numbers, data.classes, data.domain_names, hashes, unit(imagenet.inputs))
+    return Bank(networks, labels, domains, data.classes, data.domain_names, hashes, unit(imagenet.inputs))
 
 
-def _network(found: Mapping[str, Tensor]) -> Network:
-    """Of what a run of stage 1 wrote, but unit features."""
-    own, turned = (
-        {name.removeprefix(kind): unit(x.float()) for name, x in found.items() if name.startswith(kind)}
-        for kind in ("own/", "turned/")
-    )
-    return Network(found["features"], found["rows"].long(), found["part"].long(), own, turned)
+def _network(features: Tensor, found: Mapping[str, Tensor]) -> Network:
+    """Make a network of its features and of the other tensors that its run of stage 1 wrote."""
+    of_kind: dict[str, dict[str, Tensor]] = {"own": {}, "turned": {}}
+    for name, values in found.items():
+        kind, _, domain = name.partition("/")
+        if domain:
+            of_kind[kind][domain] = unit(values.float())
+    return Network(features, found["rows"].long(), found["part"].long(), **of_kind)
 
 
 def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: int = DIM) -> Path:
-    """Write the file from runs of stage 1, and from features of a network that was not fine-tuned.
+    """Write the file that comes with the project, and return its path.
 
-    make(records, datasets.load("pacs", size=96), rotations(datasets.load("pacs", size=160), "efficientnet-lite0"))
+        plain = rotations(datasets.load("pacs", size=160), "efficientnet-lite0")
+        make(records, datasets.load("pacs", size=96), plain)
+
+    Args:
+        records: the runs of stage 1.
+        data: their images.
+        imagenet: features of the same images by a network that was not fine-tuned.
+        dim: singular directions to keep.
     """
-    tensors: dict[str, Tensor] = {
-        "labels": torch.from_numpy(data.labels).byte(),
-        "domains": torch.from_numpy(data.domains).byte(),
-    }
-    kept, runs = {}, {}
-
-    def put(name: str, values: Tensor) -> None:
-        codes, low, step = shipped.quantise(values.flatten(0, -2))
-        tensors.update({name: codes.view(values.shape), f"{name}:low": low, f"{name}:step": step})
-
     plain = unit(imagenet.inputs)
-    put("imagenet", plain @ shipped.directions(plain[0], dim))
+    features = {"imagenet": plain @ shipped.directions(plain[0], dim)}
+    tensors = {"labels": torch.from_numpy(data.labels).byte(), "domains": torch.from_numpy(data.domains).byte()}
+    kept, runs = {}, {}
     for record in records:
-        name = name_of(record)
+        name = _name_of(record)
         found, _ = read_tensors(record.files.path(FEATURES))
-        onto = shipped.directions(found["features"].float(), dim)
         tensors |= {f"{name}/rows": found["rows"].short(), f"{name}/part": found["part"]}
+        onto = shipped.directions(found["features"].float(), dim)
         for part, values in found.items():
             if part == "features" or part.startswith(("own/", "turned/")):
-                put(f"{name}/{part}", values.float() @ onto)
-        kept[name] = (found["features"].float() @ onto).square().sum(-1).mean().item()
+                features[f"{name}/{part}"] = values.float() @ onto
+        kept[name] = features[f"{name}/features"].square().sum(-1).mean().item()
         runs[name] = record.id
+    for name, values in features.items():
+        codes, low, step = shipped.quantise(values.flatten(0, -2))
+        tensors |= {name: codes.view(values.shape), f"{name}:low": low, f"{name}:step": step}
     about: dict[str, Any] = {"classes": data.classes, "domain_names": data.domain_names, "kept": kept, "runs": runs}
     about |= {"data": data.sha256, "imagenet": imagenet.hashes, "provenance": provenance.collect({}, 0)}
     path = shipped.file(*FILE)
@@ -123,31 +153,36 @@ def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: in
 
 @functools.cache
 def load() -> Bank:
-    """The bank in the file."""
+    """Return the bank that comes with the project."""
     path = shipped.existing(*FILE)
     tensors, about = read_tensors(path)
-
-    def values(name: str) -> Tensor:
-        return unit(shipped.dequantise(*(tensors[f"{name}{end}"] for end in ("", ":low", ":step"))))
-
-    whole = {name: values(name) if f"{name}:low" in tensors else tensors[name] for name in tensors if ":" not in name}
-    networks = {}
-    for name in about["runs"]:
-        start = f"{name}/"
-        networks[name] = _network({part.removeprefix(start): x for part, x in whole.items() if part.startswith(start)})
-    numbers = (whole[name].long() for name in ("labels", "domains"))
-    names = (tuple(about[name]) for name in ("classes", "domain_names"))
+    parts: dict[str, dict[str, Tensor]] = {}  # of each network
+    for name, values in tensors.items():
+        if f"{name}:low" in tensors:
+            values = unit(shipped.dequantise(values, tensors[f"{name}:low"], tensors[f"{name}:step"]))
+        if ":" not in name:
+            network, _, part = name.partition("/")
+            parts.setdefault(network, {})[part] = values
+    networks = {name: _network(parts[name]["features"], parts[name]) for name in about["runs"]}
+    labels, domains = tensors["labels"].long(), tensors["domains"].long()
+    names = tuple(about["classes"]), tuple(about["domain_names"])
     hashes = {"pacs": about["data"], "features": sha256(path)}
-    return Bank(networks, *numbers, *names, hashes, whole["imagenet"])
+    return Bank(networks, labels, domains, *names, hashes, parts["imagenet"][""])
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """How a domain is looked at without labels: under which batch-norm statistics, seen from which mean, and with which
-    weight ImageNet's own features stand beside those of the fine-tuned network."""
+    """How the features of a domain are normalised before a method sees them. No labels are needed for it.
 
-    statistics: str = "sources"  # or "own", or "mixed": the mean of the features under both
-    centre: str = "sources"  # or "own"
+    Attributes:
+        statistics: the batch-norm statistics of the network: those of its "sources", the domain's "own", or "mixed",
+            the mean of the features under both.
+        centre: the mean that is subtracted from features: that of the "sources", or the domain's "own".
+        imagenet: the weight with which ImageNet's own features are appended to those of the fine-tuned network.
+    """
+
+    statistics: str = "sources"
+    centre: str = "sources"
     imagenet: float = 0.0
 
     def __str__(self) -> str:
@@ -155,15 +190,30 @@ class Look:
 
     @classmethod
     def parse(cls, text: str) -> Look:
-        statistics, centre, imagenet = text.split("/")
-        return cls(statistics, centre, float(imagenet))
+        """Return the look with this text, such as "mixed/own/2".
+
+        Raises:
+            ValueError: if it is not one of `LOOKS`.
+        """
+        known = {str(look): look for look in LOOKS}
+        if text not in known:
+            raise ValueError(f"there is no look {text!r}: expected one of {', '.join(known)}")
+        return known[text]
+
+
+STATISTICS = ("sources", "own", "mixed")
+LOOKS = [Look(*parts) for parts in itertools.product(STATISTICS, ("sources", "own"), (0.0, 1.0, 2.0, 3.0))]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """A domain through a network that did not learn from it: unit features [n, d], labels [n] and lambda [k, d].
+    """A domain through a network that did not learn from it, under a look.
 
-    turned [3, n, d] are the same images by one to three quarters, where there are such.
+    Attributes:
+        features: unit features of its images, `[n, d]`.
+        labels: their classes, `[n]`.
+        start: lambda, the class means of images that the network learned from, `[k, d]`.
+        turned: features of the same images turned by one to three quarters, `[3, n, d]`, if the bank has them.
     """
 
     features: Tensor
@@ -173,23 +223,26 @@ class View:
 
 
 def view(bank: Bank, name: str, domain: str, look: Look) -> View:
-    """`domain` through the network `name`; lambda is few-shot's, the class means of images that it learned from."""
+    """Return `domain` through the network `name`, which did not learn from it."""
     network = bank.networks[name]
     there = (network.part == 2) & (bank.domains[network.rows] == bank.domain_names.index(domain))
-    under = {"sources": network.features[there], "own": network.own[domain]}
-    features = unit(sum(under.values())) if look.statistics == "mixed" else under[look.statistics]
+    features = network.features[there]
+    if look.statistics == "own":
+        features = network.own[domain]
+    elif look.statistics == "mixed":
+        features = unit(features + network.own[domain])
     return _view(bank, network, there, features, network.turned.get(domain), look)
 
 
 def held_out(bank: Bank, name: str, look: Look) -> View:
-    """Images of its sources that the network did not learn from."""
+    """Return the images of its sources that were held out from the training of the network `name`."""
     network = bank.networks[name]
     there = network.part == 1
     return _view(bank, network, there, network.features[there], network.turned.get("held_out"), look)
 
 
 def learned(bank: Bank, name: str, look: Look) -> list[View]:
-    """Images that the network learned from, a view for each source: the literal reading's tasks."""
+    """Return the images that the network `name` learned from, one view for each source."""
     network = bank.networks[name]
     domains = bank.domains[network.rows]
     parts = [(network.part == 0) & (domains == domain) for domain in domains[network.part == 0].unique()]
@@ -197,6 +250,7 @@ def learned(bank: Bank, name: str, look: Look) -> list[View]:
 
 
 def _view(bank: Bank, network: Network, there: Tensor, features: Tensor, turned: Tensor | None, look: Look) -> View:
+    """Return the images at the places `there` of a network's rows, with these features, under a look."""
     rows = network.rows[there]
     start, centres = lambda_of(bank, network, look)
     parts = _parts(bank, features, rows)
@@ -208,24 +262,35 @@ def _view(bank: Bank, network: Network, there: Tensor, features: Tensor, turned:
 
 
 def lambda_of(bank: Bank, network: Network, look: Look) -> tuple[Tensor, list[Tensor]]:
-    """lambda [k, d], and the sources' mean of each part of the features."""
+    """Return lambda under a look, `[k, d]`, and the mean over the sources of each part of the features.
+
+    With `look.centre` "own" each source is centred at its own mean, as the target is.
+    """
     there = network.part == 0
     rows = network.rows[there]
     parts = _parts(bank, network.features[there], rows)
     means = centres = [part.mean(0) for part in parts]
     if look.centre == "own":
-        _, number = bank.domains[rows].unique(return_inverse=True)
-        means = [torch.stack([part[number == d].mean(0) for d in range(number.max() + 1)])[number] for part in parts]
-    return unit(class_means(_joined(parts, means, look), bank.labels[rows], len(bank.classes))[0]), centres
+        means = [_domain_means(part, bank.domains[rows]) for part in parts]
+    prototypes = class_means(_joined(parts, means, look), bank.labels[rows], len(bank.classes))[0]
+    return unit(prototypes), centres
+
+
+def _domain_means(features: Tensor, domains: Tensor) -> Tensor:
+    """Return for each image the mean feature of all images of its domain, `[n, d]`."""
+    means = torch.empty_like(features)
+    for domain in domains.unique():
+        means[domains == domain] = features[domains == domain].mean(0)
+    return means
 
 
 def _parts(bank: Bank, features: Tensor, rows: Tensor, turns: int | slice = 0) -> list[Tensor]:
-    """What the fine-tuned network says of images, and what ImageNet's does of the same."""
+    """Return features of images by the fine-tuned network and, if the bank has them, by ImageNet's weights."""
     return [features] if bank.imagenet is None else [features, bank.imagenet[turns, rows]]
 
 
 def _joined(parts: Sequence[Tensor], centres: Sequence[Tensor], look: Look) -> Tensor:
-    """Unit features [..., d], each part seen from its centre."""
+    """Subtract its centre from each part, and return both parts side by side as unit features `[..., d]`."""
     weights = (1.0, look.imagenet)
-    seen = [weight * unit(part - centre) for part, centre, weight in zip(parts, centres, weights, strict=False)]
-    return unit(torch.cat(seen, -1))
+    centred = [weight * unit(part - centre) for part, centre, weight in zip(parts, centres, weights, strict=False)]
+    return unit(torch.cat(centred, -1))

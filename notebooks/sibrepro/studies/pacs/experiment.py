@@ -1,7 +1,10 @@
-"""Domain adaptation experiments as run records: each domain of PACS in turn is the target, the others are the sources.
+"""Domain adaptation on PACS in one stage: lambda, xi, the rotation head and perhaps part of f are trained together.
 
-Nothing is selected on the target: training runs for its number of steps, and a share of every source domain is held
-out. To choose a setting, `left_out` takes the real target away and `target` names one of its sources instead.
+Each domain of PACS in turn is the target, whose labels are not used. The other domains are the sources.
+
+Nothing is selected on the target: training runs for a fixed number of steps, and a share of every source is held out.
+To choose a setting, `left_out` names the real target, which is then not used at all, and `target` names one of its
+sources instead.
 
     adapt(Adaptation(target="sketch", method="SIB-Rot", K=3))
 """
@@ -29,35 +32,44 @@ from sibcore.sib import class_means, unit
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
 from sibrepro.facts import Experiment, Inputs, Numbers, Record
-from sibrepro.studies.pacs.rotations import Rotations, halves, hashes, rotations
+from sibrepro.studies.pacs.rotations import halves, hashes, rotations
 
-SIZES = (8, 16, 32, 64, 128, 256)  # of test minibatches, all of which are tried
-ORDERS = ("shuffled", "file")
-PER_CLASS = 20  # images of each class and source domain in the first lambda
+SIZES = (8, 16, 32, 64, 128, 256)  # sizes of the test minibatches that are tried
+ORDERS = ("shuffled", "file")  # their orders
+PER_CLASS = 20  # images of each class and source that the first lambda is made of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adaptation(Schedule):
-    """One training and its test on all images of the target domain; the seed is of xi and of held-out images, too."""
+    """The settings of one training and of its test on all images of the target.
+
+    The seed also decides xi's initial weights and which images are held out.
+    """
 
     dataset: str = setting("pacs")
-    backbone: str = setting("efficientnet-lite0")  # with ImageNet's weights
-    # of images, with none, the upper part or all of f trained; shipped: no longer here
+    backbone: str = setting("efficientnet-lite0")  # the feature network, with ImageNet's weights
+    # How much of f is trained: nothing, its upper part or all of it. Older runs used compressed features, "shipped".
     features: Literal["frozen", "upper", "all", "shipped"] = one_of("frozen", "upper", "all", "shipped")
     size: int = setting(160, least=1)  # width of the images in pixels
-    target: str = setting("sketch")  # domain without labels
-    left_out: str = setting("")  # domain that is neither source nor target
+    target: str = setting("sketch")  # the domain whose labels are not used
+    left_out: str = setting("")  # a domain that is neither source nor target
     method: str = one_of("SIB-Rot", "SIB", "Rot", "source-only")
     K: int = setting(3, least=0)  # synthetic gradient steps
     eta: float = setting(0.03, above=0)  # step size of the inner updates, for means over a minibatch
-    held_out: float = setting(0.1, above=0, below=1)  # share of each source domain
+    held_out: float = setting(0.1, above=0, below=1)  # the share of each source that is held out
     test_batch: int = setting(64, least=1)  # images of a test minibatch
-    test_order: Literal["shuffled", "file"] = one_of("shuffled", "file")  # how test images are dealt out
+    test_order: Literal["shuffled", "file"] = one_of("shuffled", "file")  # the order of the test images
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pictures:
-    """A bank of pixels, turned when they are asked for."""
+    """An image set as pixels. It stands in for `Rotations` where all of f is trained.
+
+    Attributes:
+        images: uint8 `[N, H, W, 3]`.
+        labels: `[N]`, indices into `classes`.
+        domains: `[N]`, indices into `domain_names`.
+    """
 
     images: np.ndarray
     labels: Tensor
@@ -66,43 +78,51 @@ class Pictures:
     domain_names: tuple[str, ...]
 
     def take(self, rows: Tensor, turns: Tensor) -> Tensor:
-        """[*rows.shape, 3, H, W] in [0, 1]"""
+        """Return image rows[i, ...], turned turns[i, ...] times by a quarter, `[*rows.shape, 3, H, W]` in [0, 1]."""
         upright = as_float(torch.from_numpy(self.images[rows.flatten().cpu().numpy()]).to(rows.device))
         turned = [image.rot90(int(turn), (1, 2)) for image, turn in zip(upright, turns.flatten(), strict=True)]
         return torch.stack(turned).unflatten(0, rows.shape)
 
 
 def inputs(p: Adaptation, data: ImageSet | None = None) -> Inputs:
-    """Return where f's inputs come from, with the part of f that is trained."""
+    """Return what f is applied to, together with the part of f that is trained.
+
+    Args:
+        p: the settings.
+        data: the images, if the caller has loaded them.
+
+    Raises:
+        FileNotFoundError: if the settings ask for compressed features, which no longer come with the project.
+    """
     if p.features == "shipped":
         raise FileNotFoundError("these no longer come with the project: features='frozen' takes them from images")
     data = data or pacs.load(size=p.size)
     network = imagenet_network(p.backbone, data.images.shape[1])
 
-    @functools.cache  # several trainings of one process share a bank
+    @functools.cache  # trainings of one process share it
     def load() -> tuple[Bank, nn.Module]:
-        if p.features == "frozen":
-            return on_device(rotations(data, p.backbone)), nn.Identity()
-        if p.features == "upper":
-            return on_device(rotations(data, p.backbone, "activations")), halves(network)[1]
-        numbers = map(torch.from_numpy, (data.labels, data.domains))
-        return Pictures(data.images, *numbers, data.classes, data.domain_names), network
+        """Return the images as pixels, or as features or activations in four turns, and what of f is to train."""
+        if p.features == "all":
+            labels, domains = torch.from_numpy(data.labels), torch.from_numpy(data.domains)
+            return Pictures(data.images, labels, domains, data.classes, data.domain_names), network
+        part, f = ("features", nn.Identity()) if p.features == "frozen" else ("activations", halves(network)[1])
+        return rotations(data, p.backbone, part).to(pick_device()), f
 
     return Inputs(hashes(data, network), load)
 
 
 def adapt(p: Adaptation, known: Inputs | None = None) -> Record:
-    """Return the run of one training."""
+    """Return the run of these settings. `known` are its `inputs`, if the caller has them from another run."""
     return ADAPTATION.run(p, origin=known)
 
 
 def compute(p: Adaptation, loaded: tuple[Any, nn.Module]) -> Numbers:
-    """Train on the source domains and test on the target.
+    """Train on the sources and test on the target.
 
     Returns:
-        metrics: "accuracy" on the target and on "held_out" source images, in percent; "steps_per_second".
-        arrays: "predicted" and true "labels" of every target image, in the order of the data set; the same predictions
-            for other test minibatches, such as "predicted/16/file"; the history of the training.
+        metrics: "accuracy" on the target and on "held_out" images of the sources, in percent; "steps_per_second".
+        arrays: "predicted" and true "labels" of every image of the target, in the order of the data set; predictions
+            in other test minibatches, such as "predicted/16/file"; the history of the training.
     """
     bank, f = loaded
     device = pick_device()
@@ -112,47 +132,60 @@ def compute(p: Adaptation, loaded: tuple[Any, nn.Module]) -> Numbers:
     upright = bank.take(rows, torch.zeros_like(rows)).to(device)
     start, centre = first_lambda(f, upright, bank.labels[rows].to(device), len(bank.classes))
     model = Adapter(f, start, centre, p.K, p.eta, p.method, p.seed).to(device)
-    schedule = Schedule(**{field.name: getattr(p, field.name) for field in dataclasses.fields(Schedule)})
-    history = adaptation.train(model, bank, sources, target, schedule)
+    history = adaptation.train(model, bank, sources, target, p)
 
     features = adaptation.embed(model, bank, target)
     main = adaptation.predict(model, features, p.test_batch, p.test_order, p.seed)
     arrays = {"predicted": main, "labels": bank.labels[target]}
-    if p.K or METHODS[p.method].starts_by_turns:  # others answer each image by itself
+    if p.K or METHODS[p.method].starts_by_turns:  # otherwise an answer does not depend on the minibatch
         for size, order in itertools.product(SIZES, ORDERS):
             arrays[f"predicted/{size}/{order}"] = adaptation.predict(model, features, size, order, p.seed)
-    right = [
-        adaptation.predict(model, adaptation.embed(model, bank, rows), p.test_batch, seed=p.seed) == bank.labels[rows]
-        for rows in held_out
-    ]
+    found = [adaptation.embed(model, bank, rows) for rows in held_out]
+    on_sources = torch.cat([adaptation.predict(model, part, p.test_batch, seed=p.seed) for part in found])
     metrics = {
-        "accuracy": 100 * (main == bank.labels[target]).double().mean().item(),
-        "held_out": 100 * torch.cat(right).double().mean().item(),
+        "accuracy": 100 * share_right(main, bank.labels[target]),
+        "held_out": 100 * share_right(on_sources, bank.labels[torch.cat(held_out)]),
         "steps_per_second": history[-1]["steps_per_second"],
     }
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "turn_loss", "accuracy")}
     return metrics, {name: array.cpu().numpy().astype(np.uint8) for name, array in arrays.items()} | curves
 
 
+def share_right(predicted: Tensor, labels: Tensor) -> float:
+    """Return the share (0 to 1) of images whose class was predicted rightly."""
+    return (predicted == labels).double().mean().item()
+
+
 def domain_rows(p: Adaptation, bank: Any) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Rows of each source domain to learn from, held-out rows of each, and rows of the target."""
+    """Return the rows of each source to learn from, the held-out rows of each source, and the rows of the target."""
     check_domains(bank, p.target, p.left_out)
-    of_target = bank.domains == bank.domain_names.index(p.target)
-    others = (p.target, p.left_out)
-    return *split(bank.domains, bank.domain_names, others, p.held_out, p.seed), of_target.nonzero()[:, 0]
+    learn, held_out = split(bank.domains, bank.domain_names, (p.target, p.left_out), p.held_out, p.seed)
+    target = (bank.domains == bank.domain_names.index(p.target)).nonzero()[:, 0]
+    return learn, held_out, target
 
 
 def check_domains(bank: Any, *names: str) -> None:
-    """An error where there is no domain of such a name; an empty one stands for none."""
-    for name in filter(None, names):
-        if name not in bank.domain_names:
+    """Raise a ValueError if one of these is not the name of a domain. An empty name stands for no domain."""
+    for name in names:
+        if name and name not in bank.domain_names:
             raise ValueError(f"there is no domain {name!r}: expected one of {', '.join(bank.domain_names)}")
 
 
 def split(
     domains: Tensor, names: Sequence[str], others: Collection[str], share: float, seed: int
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Rows of each domain but `others` to learn from, and a share of each that is held out."""
+    """Split the images of each source at random into those to learn from and those to hold out.
+
+    Args:
+        domains: domains of all images, `[N]`.
+        names: names of the domains.
+        others: the domains that are not sources.
+        share: the share of each source to hold out; at least one image is.
+        seed: decides which ones.
+
+    Returns:
+        for each source the rows to learn from, and for each source the held-out rows, both in ascending order.
+    """
     generator = torch.Generator().manual_seed(seed)
     learn, held_out = [], []
     for number, name in enumerate(names):
@@ -166,20 +199,23 @@ def split(
 
 
 def first_rows(sources: Sequence[Tensor], labels: Tensor, classes: int) -> Tensor:
-    """A few rows of each class and source domain, from which lambda starts."""
+    """Return the first `PER_CLASS` rows of each class and source, of which the first lambda is made."""
     return torch.cat([rows[labels[rows] == label][:PER_CLASS] for rows in sources for label in range(classes)])
 
 
-def on_device(bank: Rotations) -> Rotations:
-    """The bank where the model computes."""
-    moved = {name: getattr(bank, name).to(pick_device()) for name in ("inputs", "labels", "domains")}
-    return dataclasses.replace(bank, **moved)
-
-
 def first_lambda(f: nn.Module, inputs: Tensor, labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
-    """lambda [k, d] to start from, and the centre [d] of unit features, of labelled source images [n, ...].
+    """Return the lambda with which training starts, and the centre from which features are seen.
 
-    It is few-shot's: class means, with these images as the support set.
+    It is the lambda of few-shot tasks, class means, with a few source images as the support set.
+
+    Args:
+        f: the feature network.
+        inputs: images of the sources, `[n, ...]`.
+        labels: their classes, `[n]`.
+        ways: number of classes.
+
+    Returns:
+        lambda `[k, d]`, and the mean of the unit features `[d]`.
     """
     with torch.no_grad():
         features = torch.cat([unit(f(part.float())) for part in inputs.split(256)])
@@ -197,5 +233,5 @@ ADAPTATION = Experiment(
         "held_out test_batch test_order seed"
     ).split(),
     tolerance={"steps_per_second": None, "*": 1.0},
-    kept_here=("predicted/",),  # predictions in other minibatches: no table reads them
+    kept_here=("predicted/",),  # predictions in other minibatches are not published, because no table reads them
 )

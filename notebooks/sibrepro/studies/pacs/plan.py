@@ -1,4 +1,9 @@
-"""The runs of notebook 05: those that its parameters ask for, and the published ones."""
+"""The runs of notebook 05: those that its parameters ask for, and those that are published.
+
+Adaptation is studied in two ways. In two stages (`FINE_TUNED`, then `SECOND_STAGE`), a network is fine-tuned on the
+sources first, and methods adapt to the target on its features. In one stage (`ADAPTATION`), an earlier study, lambda,
+xi and the rotation head are trained together on ImageNet's features.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,16 @@ from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import Experiment, Record, facts, flat
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.studies.pacs import banks
+from sibrepro.studies.pacs.banks import STATISTICS
 from sibrepro.studies.pacs.experiment import ADAPTATION, Adaptation, adapt, inputs
 from sibrepro.studies.pacs.first_stage import FINE_TUNED, FineTuned, first_stage
 from sibrepro.studies.pacs.rotations import rotations
-from sibrepro.studies.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, STATISTICS, TASKS, SecondStage, second_stage
+from sibrepro.studies.pacs.second_stage import ETAS, RIVALS, SECOND_STAGE, TASKS, SecondStage, second_stage
 
 Key = tuple[str, int]  # method and K
-Scores = dict[Key, dict[str, list[Record]]]  # by method and K, then by target, one of each seed
+Scores = dict[Key, dict[str, list[Record]]]  # by method and K, then by target: one run of each seed
 
-# What is published by kind of features: the settings, and the number of seeds by method and K.
+# In one stage, by kind of features: the settings that are published, and the number of seeds by method and K.
 _UPPER = {"features": "upper", "size": 128, "steps": 100, "batch": 16, "lr": 3e-4, "alpha": 1.0, "turns": "one"}
 _SHORT = {"steps": 300, "lr": 2e-3, "alpha": 1.0}
 _PLAIN, _SIB, _SIB_ROT, _SIB_ROT_3 = ("source-only", 0), ("SIB", 3), ("SIB-Rot", 0), ("SIB-Rot", 3)
@@ -34,18 +40,21 @@ PUBLISHED: dict[str, tuple[dict[str, Any], dict[Key, int]]] = {
 }
 
 
-# Two stages. Stage 1: which learning rate, size and share of grey images, in 80 steps; networks of two sources, on
-# whose third xi learns and choices are made; networks of three. Stage 2: what is published for each target, three seeds
-# a network.
+# Stage 1. SEARCH compares learning rates, sizes and shares of grey images in 80 steps. PAIRS learn from two sources, so
+# that xi can be trained and choices can be made on the third. TRIPLES learn from all three sources of a target, without
+# and with rotations.
 SEARCH = [
     FineTuned(without=without, steps=80, **changes)
     for without in ("art_painting+cartoon", "photo+sketch")
     for changes in ({}, {"peak_lr": 5e-4}, {"size": 64}, {"size": 128}, {"grey": 0.3})
 ]
 PAIRS = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
-FIRST_SEEDS, PER_FIRST, TURNED = (0, 1), 3, 6
-IMAGENET_SIZE = 160  # pixels at which a network that was not fine-tuned sees the images
-TRIPLES = [FineTuned(without=name, turned=n, seed=s) for s in FIRST_SEEDS for name in DOMAINS for n in (0, TURNED)]
+FIRST_SEEDS, TURNED = (0, 1), 6  # seeds of stage 1; turned images of each domain in a step
+TRIPLES = grid(FineTuned(), seed=FIRST_SEEDS, without=DOMAINS, turned=(0, TURNED))
+IMAGENET_SIZE = 160  # pixels at which the network that was not fine-tuned sees the images
+
+# Stage 2. STAGES are the paper's methods by method and K: the settings in which they differ from the default.
+PER_FIRST = 3  # seeds of stage 2 for each network of stage 1
 STAGES: dict[Key, dict[str, Any]] = {
     ("source-only", 0): {"network": "source-only", "K": 0},
     ("Rot", 0): {"K": 0},
@@ -53,7 +62,8 @@ STAGES: dict[Key, dict[str, Any]] = {
     ("SIB-Rot", 0): {"K": 0, "start": "turned"},
     **{("SIB-Rot", K): {"K": K, "tasks": "", "start": "turned"} for K in (1, 3, 5)},
 }
-VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
+# SIB with K = 3 and one thing changed.
+VARIANTS: dict[str, dict[str, Any]] = {
     "on the source-only network": {"network": "source-only"},
     "equivariant ξ": {"xi": "equivariant"},
     "the paper's ξ": {"xi": "paper"},
@@ -62,105 +72,111 @@ VARIANTS: dict[str, dict[str, Any]] = {  # of SIB with K = 3
     "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
     "trained and tested on minibatches of 256": {"images": 256, "test_batch": 256},
 }
-SEEN: dict[str, dict[str, Any]] = {  # the classifier of stage 1, by what is seen of the target without labels
+# The classifier of stage 1 under several looks (`banks.Look`).
+_LOOKS = ["sources/sources/0", *(f"{statistics}/own/{weight}" for weight in (0, 2) for statistics in STATISTICS)]
+SEEN: dict[str, dict[str, Any]] = {
     f"{network}, {look}": {"network": network, "K": 0, "look": look}
     for network in ("source-only", "Rot")
-    for look in ("sources/sources/0", *(f"{whose}/own/{weight}" for weight in (0, 2) for whose in STATISTICS))
+    for look in _LOOKS
 }
+# Step sizes of eq. (ssup).
 TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
-IN_ITS_PLACE = [  # each source in turn for the target
-    SecondStage(target=target, held=held, eta=eta, tasks=tasks)
-    for target in DOMAINS
-    for held in DOMAINS
-    if held != target
-    for eta in ETAS
-    for tasks in TASKS
+# Each source in turn takes the place of the target: the runs on which the step size and the kind of tasks are chosen.
+IN_ITS_PLACE = [
+    p
+    for target, held in itertools.permutations(DOMAINS, 2)
+    for p in grid(SecondStage(target=target, held=held), eta=ETAS, tasks=TASKS)
 ]
 OTHERS = VARIANTS | SEEN | TURN_RATES | {name: {"method": name} for name in RIVALS}
 
 
 @parameters
 class StagesNotebook:
-    """Notebook 05."""
+    """The parameters of notebook 05."""
 
     networks: Literal["shipped", "images"] = Field(
-        "shipped", description="stage 1: what comes with the project, or anew"
+        "shipped", description="stage 1: the networks that come with the project, or new ones, trained on images"
     )
-    backbone: str = Field("efficientnet-lite0", description="of stage 1 from images: feature network")
-    size: Count = Field(96, description="likewise: width of the images in pixels")
-    first_steps: Count = Field(300, description="likewise: training steps")
-    first_batch: Count = Field(24, description="likewise: images of each source in a step")
-    peak_lr: Positive = Field(1e-3, description="likewise: highest learning rate")
-    targets: Several[Literal[DOMAINS]] = Field([*DOMAINS], description="domains that are in turn without labels")
+    backbone: str = Field("efficientnet-lite0", description="stage 1 from images: feature network")
+    size: Count = Field(96, description="stage 1 from images: width of the images in pixels")
+    first_steps: Count = Field(300, description="stage 1 from images: training steps")
+    first_batch: Count = Field(24, description="stage 1 from images: images of each source in a step")
+    peak_lr: Positive = Field(1e-3, description="stage 1 from images: highest learning rate")
+    targets: Several[Literal[DOMAINS]] = Field([*DOMAINS], description="domains that are the target in turn")
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
     xi: Literal["set", "equivariant", "paper"] = Field("set", description="what xi sees")
     tasks: Literal["shift", "sources", ""] = Field(
-        "shift", description="what xi learns from; empty: as the sources say"
+        "shift", description="tasks on which xi is trained; empty: chosen on the sources"
     )
     eta: Annotated[float, Field(ge=0)] = Field(
-        0.3, description="step size of the inner update, for means over a minibatch; 0: as the sources say"
+        0.3, description="step size of the inner update, for means over a minibatch; 0: chosen on the sources"
     )
     steps: Count = Field(200, description="training steps of xi")
     seeds: Count = Field(1, description="trainings of each setting")
-    jointly: bool = Field(False, description="also in one stage, to the letter: all of f and xi together, from images")
+    jointly: bool = Field(False, description="whether to train all of f and xi together, too, in one stage from images")
 
     def networks_of(self) -> list[FineTuned]:
-        """Stage 1 from images: networks of two sources, and of three without and with rotations."""
+        """Return stage 1 from images: networks of two sources, and of three without and with rotations."""
         same = {"backbone": self.backbone, "size": self.size, "steps": self.first_steps}
         same |= {"batch": self.first_batch, "peak_lr": self.peak_lr}
         return [dataclasses.replace(p, **same) for p in (*PAIRS, *TRIPLES)]
 
     def experiments(self) -> list[SecondStage]:
-        """Source-only, and Rot or SIB with each K."""
+        """Return stage 2: source-only, and Rot (K = 0) or SIB with each K."""
         base = SecondStage(backbone=self.backbone, xi=self.xi, tasks=self.tasks, eta=self.eta, steps=self.steps)
-        kinds = [{"network": "source-only", "K": 0}, *({"K": K} for K in self.K)]
-        several = [dataclasses.replace(base, **kind) for kind in kinds]
-        return [p for one in several for p in grid(one, target=self.targets, seed=range(self.seeds))]
+        several = [dataclasses.replace(base, network="source-only", K=0), *grid(base, K=self.K)]
+        return self._over_targets(several)
 
     def one_stage(self) -> list[Adaptation]:
-        """60 epochs of 75 steps with 96 labelled images, as the paper has them."""
+        """Return the runs in one stage. With the profile "paper" they are 60 epochs, as in the paper."""
         if not self.jointly:
             return []
-        base = Adaptation(backbone=self.backbone, features="all", size=self.size, steps=self.first_steps, turns="one")
+        same = {"backbone": self.backbone, "size": self.size, "steps": self.first_steps}
+        same |= {"features": "all", "turns": "one", "alpha": 1.0}
         kinds = [("source-only", 0), ("Rot", 0), ("SIB", 3), *(("SIB-Rot", K) for K in self.K)]
-        several = [dataclasses.replace(base, method=method, K=K, alpha=1.0) for method, K in kinds]
+        return self._over_targets([Adaptation(method=method, K=K, **same) for method, K in kinds])
+
+    def _over_targets(self, several: list[Any]) -> list[Any]:
+        """Return each of these settings with every target and every seed."""
         return [p for one in several for p in grid(one, target=self.targets, seed=range(self.seeds))]
 
 
 def run(p: StagesNotebook) -> list[Record]:
-    """The runs that the notebook's parameters ask for, from the project's networks or from images."""
+    """Return the runs that the notebook's parameters ask for, on the project's networks or from images."""
     bank = None
     if p.networks == "images":
         data = pacs.load(size=p.size)
         plain = rotations(pacs.load(size=IMAGENET_SIZE), p.backbone)
         bank = banks.assemble([first_stage(one, data) for one in p.networks_of()], data, plain)
     jointly = p.one_stage()
-    images = inputs(jointly[0]) if jointly else None  # which all of them share
+    images = inputs(jointly[0]) if jointly else None  # shared by all of them
     return [*(second_stage(one, bank) for one in p.experiments()), *(adapt(one, images) for one in jointly)]
 
 
 def stages(changes: Mapping[str, Any], count: int = PER_FIRST) -> dict[str, list[SecondStage]]:
-    """Settings of stage 2 by target: so many seeds for each network of stage 1."""
-    seeds = [(first * PER_FIRST + seed, first) for first in FIRST_SEEDS for seed in range(count)]
-    return {
-        target: [SecondStage(target=target, seed=seed, first_seed=first, **changes) for seed, first in seeds]
-        for target in DOMAINS
-    }
+    """Return settings of stage 2 by target.
+
+    Args:
+        changes: the settings that are not default.
+        count: number of seeds for each network of stage 1.
+    """
+    seeds = [{"first_seed": first, "seed": first * PER_FIRST + i} for first in FIRST_SEEDS for i in range(count)]
+    return {target: [SecondStage(target=target, **seed, **changes) for seed in seeds] for target in DOMAINS}
 
 
 def other_stages(name: str) -> dict[str, list[SecondStage]]:
-    """Likewise, of what is not among the paper's four methods: several seeds of what is trained."""
+    """Return settings of stage 2 by target, for one of `OTHERS`. Only variants, being trained, have several seeds."""
     return stages(OTHERS[name], PER_FIRST if name in VARIANTS else 1)
 
 
 def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:
-    """The published runs of variants, looks or rivals, by name and target."""
+    """Return the published runs of some of `OTHERS`, by name and target."""
     found = {name: facts(SECOND_STAGE, other_stages(name)) for name in names}
     return {name: by_target for name, by_target in found.items() if by_target}
 
 
 def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
-    """The settings of one kind of features in `PUBLISHED`."""
+    """Return the settings of one kind of features in `PUBLISHED`, by method and K, then by target."""
     settings, seeds = PUBLISHED[name]
     found = {}
     for (method, K), count in seeds.items():
@@ -170,18 +186,21 @@ def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
 
 
 def published() -> dict[str, Scores]:
-    """The published runs by kind of features: "fine-tuned" ones of two stages, and those of one, such as "frozen".
+    """Return the published runs by kind of features.
 
-    "frozen, α = 0" is without varied class proportions.
+    "fine-tuned" are the runs in two stages, the others those in one, such as "frozen". In "frozen, α = 0" the class
+    proportions of training tasks are not varied.
     """
-    one = {name: {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()} for name in PUBLISHED}
-    return {"fine-tuned": {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}, **one}
+    found = {"fine-tuned": {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}}
+    for name in PUBLISHED:
+        found[name] = {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()}
+    return found
 
 
-def declared() -> dict[Experiment, list[Adaptation]]:
-    """Every run of this study that is published."""
-    second = [p for changes in STAGES.values() for p in flat(stages(changes))]
-    second += [p for name in OTHERS for p in flat(other_stages(name))]
+def declared() -> dict[Experiment, list[Any]]:
+    """Return the settings of every run of this study that is published, by experiment."""
+    second = records({key: stages(changes) for key, changes in STAGES.items()})
+    second += records({name: other_stages(name) for name in OTHERS})
     return {
         ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
         FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],
@@ -189,20 +208,22 @@ def declared() -> dict[Experiment, list[Adaptation]]:
     }
 
 
-def records(scores: Mapping[Key, Mapping[str, list[Any]]]) -> list[Any]:
-    """All records behind some scores."""
+def records(scores: Mapping[Any, Mapping[str, list[Any]]]) -> list[Any]:
+    """Return all runs (or settings) by method and target as one list."""
     return [record for by_target in scores.values() for record in flat(by_target)]
 
 
 def seeds(scores: Scores, key: Key) -> int:
-    """How many trainings of a method every target has."""
-    return min((len(scores.get(key, {}).get(target, [])) for target in DOMAINS), default=0)
+    """Return how many trainings of a method there are for every target."""
+    return min(len(scores.get(key, {}).get(target, [])) for target in DOMAINS)
 
 
 def name_of(key: Key) -> str:
-    return f"{key[0]}, K = {key[1]}" if key[0] in ("SIB", "SIB-Rot") else key[0]
+    """Return the name of a method for tables, with its K if it takes steps."""
+    method, K = key
+    return f"{method}, K = {K}" if method in ("SIB", "SIB-Rot") else method
 
 
 def asked(p: StagesNotebook) -> dict[Experiment, list[Any]]:
-    """Return the runs that the notebook's parameters ask for, of the networks that come with the project."""
+    """Return the runs that the notebook's parameters ask for on the networks that come with the project."""
     return {SECOND_STAGE: p.experiments() if p.networks == "shipped" else []}

@@ -1,9 +1,11 @@
-"""Every image of a set under the four rotations, as seen by a network with ImageNet's weights; kept on disk in chunks.
+"""The features of every image of a set, turned by 0, 90, 180 and 270 degrees, by a network with ImageNet's weights.
+
+They are computed once and kept on disk in chunks:
 
     <cache>/features/<data>-<network>-<part>-<key>/00000.safetensors, 00256.safetensors, ...
 
-The key is the hash of the network's weights, the images' content and the part of the network, and each file has a hash
-of its numbers, as in `sibcore.vision.features`. An extraction that was stopped goes on after its last whole chunk.
+The key is a hash of the network's weights, of the images and of the part of the network. Each file has a hash of its
+numbers, as in `sibcore.vision.features`. An extraction that was stopped continues after its last complete chunk.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import exact_convolutions, imagenet_network
 from sibcore.vision.features import features_hash, read_known, write_known
 
-CHUNK = 256  # images a file
-BATCH = 4  # images at a time, each in four turns: activations that fit a CPU's cache are twice as fast
+CHUNK = 256  # images in a file
+BATCH = 4  # images at a time, each in four turns. Activations that fit a CPU's cache make it twice as fast
 Part = Literal["features", "activations"]
 
 
@@ -34,9 +36,11 @@ Part = Literal["features", "activations"]
 class Rotations:
     """An image set under the four rotations.
 
-    inputs: [4, N, ...]: float32 features [4, N, d], or float16 activations [4, N, c, h, w] before the upper part of f
-    labels, domains: int64 [N], indices into `classes` and `domain_names`
-    hashes: of the images and of the network, for records
+    Attributes:
+        inputs: float32 features `[4, N, d]`, or float16 activations `[4, N, c, h, w]` before the upper part of f.
+        labels: int64 `[N]`, indices into `classes`.
+        domains: int64 `[N]`, indices into `domain_names`.
+        hashes: hashes of the images and of the network, for records.
     """
 
     inputs: Tensor
@@ -47,9 +51,14 @@ class Rotations:
     hashes: dict[str, str]
 
     def take(self, rows: Tensor, turns: Tensor) -> Tensor:
-        """Image rows[i, ...] in the turn turns[i, ...], [*rows.shape, ...]."""
+        """Return image rows[i, ...], turned turns[i, ...] times by a quarter, `[*rows.shape, ...]`."""
         flat = self.inputs.flatten(0, 1)
         return flat.index_select(0, (turns * self.inputs.shape[1] + rows).flatten()).unflatten(0, rows.shape)
+
+    def to(self, device: torch.device) -> Rotations:
+        """Return the same images with all tensors on a device."""
+        moved = {name: getattr(self, name).to(device) for name in ("inputs", "labels", "domains")}
+        return dataclasses.replace(self, **moved)
 
 
 def rotations(
@@ -59,26 +68,40 @@ def rotations(
     device: torch.device | None = None,
     cache: Path | None = None,
 ) -> Rotations:
-    """`data` through the whole of a network ("features"), or through its lower part ("activations").
+    """Return an image set under the four rotations as a network sees it, from the cache or computed now.
 
-    From the cache or computed now, with a line on progress and images per second.
+    Args:
+        data: the images.
+        backbone: name of the network.
+        part: "features" for what the whole network says, "activations" for what its lower part says.
+        device: where to compute.
+        cache: the cache folder, if not the usual one.
     """
     network = imagenet_network(backbone, data.images.shape[1])
     if part == "activations":
         network = halves(network)[0]
     inputs = extract(network, data, backbone, part, device or pick_device(), cache_folder(cache))
-    return Rotations(
-        inputs=inputs,
-        labels=torch.from_numpy(data.labels),
-        domains=torch.from_numpy(data.domains),
-        classes=data.classes,
-        domain_names=data.domain_names,
-        hashes=hashes(data, network),
-    )
+    labels, domains = torch.from_numpy(data.labels), torch.from_numpy(data.domains)
+    return Rotations(inputs, labels, domains, data.classes, data.domain_names, hashes(data, network))
 
 
 def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: torch.device, cache: Path) -> Tensor:
-    """What `network` gives for every image in every turn, [4, N, ...]; half precision unless it is features."""
+    """Return the outputs of `network` for every image in every turn, and show the progress.
+
+    Args:
+        network: the whole network, or its lower part.
+        data: the images.
+        name: name of the network, for the cache and for messages.
+        part: which of the two `network` is. Activations are kept in half precision, because they are large.
+        device: where to compute.
+        cache: the cache folder.
+
+    Returns:
+        float32 features or float16 activations, `[4, N, ...]`.
+
+    Raises:
+        ValueError: if the network gives NaN or infinity for an image.
+    """
     known = hashes(data, network) | {"part": part}
     folder = cache / "features" / f"{data.name}-{name}-{part}-{key_of(known)}"
     network = network.to(device, memory_format=torch.channels_last)
@@ -94,20 +117,20 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
                 write_known(path, found, what)
                 bar.update(TURNS * len(pictures))
             else:
-                bar.initial += TURNS * len(pictures)  # there before: not counted as speed
+                bar.initial += TURNS * len(pictures)  # images from the cache do not count for the speed
                 bar.n = bar.initial
             chunks.append(found["inputs"])
     return torch.cat(chunks, 1)
 
 
 def hashes(data: ImageSet, network: nn.Module) -> dict[str, str]:
-    """What the inputs are made of."""
+    """Return the hashes of the images and of the network, which tell what features were made of."""
     return {data.name: data.sha256, "network": features_hash(network.state_dict())}
 
 
 @torch.inference_mode()
 def _chunk(network: nn.Module, pictures: np.ndarray, part: Part, device: torch.device) -> Tensor:
-    """uint8 [n, H, W, 3] -> [4, n, ...]"""
+    """Return the network's outputs for a few images in all turns, uint8 `[n, H, W, 3]` -> `[4, n, ...]`."""
     kind = torch.float32 if part == "features" else torch.float16
     done = []
     with exact_convolutions():
@@ -119,11 +142,12 @@ def _chunk(network: nn.Module, pictures: np.ndarray, part: Part, device: torch.d
 
 
 def turn(images: Tensor) -> Tensor:
-    """Images [n, H, W, 3] by 0, 90, 180 and 270 degrees anticlockwise, [4, n, H, W, 3]."""
+    """Turn images `[n, H, W, 3]` anticlockwise by 0, 90, 180 and 270 degrees, `[4, n, H, W, 3]`."""
     return torch.stack([images.rot90(turns, (1, 2)) for turns in range(TURNS)])
 
 
 def _refuse_bad_numbers(inputs: Tensor, start: int, data: ImageSet, name: str) -> None:
+    """Raise a ValueError that names the first image of this chunk with NaN or infinity among its outputs."""
     bad = ~inputs.flatten(2).isfinite().all(2).all(0)
     if bad.any():
         row = start + int(bad.nonzero()[0])
@@ -132,10 +156,11 @@ def _refuse_bad_numbers(inputs: Tensor, start: int, data: ImageSet, name: str) -
 
 
 def halves(network: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
-    """A network of `imagenet_network` as lower and upper part, the one to freeze and the one to train.
+    """Split a network of `imagenet_network` into its lower part, to freeze, and its upper part, to train.
 
-    The upper part is the last stage of ResNet-18, three quarters of its weights; of EfficientNet-Lite0 it is the last
-    block and the head, a third of its weights but an eighth of its work, which makes training possible on a CPU.
+    The upper part of ResNet-18 is its last stage, which holds three quarters of its weights. The upper part of
+    EfficientNet-Lite0 is its last block and the head: a third of its weights, but an eighth of its work, so that a CPU
+    can train it.
     """
     f = network.backbone
     if hasattr(f, "layer4"):  # ResNet-18

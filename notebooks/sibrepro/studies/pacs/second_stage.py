@@ -1,11 +1,17 @@
-"""Stage 2 on PACS: a minibatch of a domain is a task, and lambda, the classes' weights of stage 1, its support set.
+"""Stage 2 of domain adaptation on PACS: methods adapt to a domain, on the features that stage 1 left.
 
-So whatever learns or answers few-shot tasks serves as it is: SIB and its training loop, and the rivals. xi is trained
-on domains that the network behind them did not learn from ("shift": the networks of two sources, on the third), whose
-errors are of the kind that the target has, or, to the letter of the paper, on the sources themselves ("sources").
+A minibatch of unlabelled images of one domain is treated as a few-shot task. Its images are the query set, and lambda,
+the class weights of stage 1, stands in for the support set. SIB, its training loop and the rivals therefore work
+without changes.
 
-Whatever is chosen for a target is chosen on its sources, by `chosen_look` and `chosen_turn_rate` or by runs with
-`held` (`chosen`): there a source stands in for the target, and xi is trained on the other two.
+xi is trained on one of two kinds of tasks:
+
+    "shift"     minibatches of a domain that the network has not learned from. For this, networks fine-tuned on two
+                sources see the third one, so that their errors resemble those on the target.
+    "sources"   minibatches of the domains that the network did learn from, as in the paper.
+
+Every choice for a target (look, step sizes, kind of tasks, options of rivals) uses labels of its source domains only.
+A "look" (`banks.Look`) says how a domain's features are normalised before a method sees them.
 """
 
 from __future__ import annotations
@@ -34,60 +40,62 @@ from sibrepro.rivals import BASELINES, RECENT, tune
 from sibrepro.rivals.base import Baseline
 from sibrepro.rivals.test_time import TEST_TIME, CosineClassifier
 from sibrepro.studies.pacs import banks
-from sibrepro.studies.pacs.banks import Bank, Look, View
-from sibrepro.studies.pacs.experiment import ORDERS, SIZES, check_domains
+from sibrepro.studies.pacs.banks import LOOKS, Bank, Look, View
+from sibrepro.studies.pacs.experiment import ORDERS, SIZES, check_domains, share_right
 
 RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
     name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")
 }
-STATISTICS, CENTRES, WEIGHTS = ("sources", "own", "mixed"), ("sources", "own"), (0.0, 1.0, 2.0, 3.0)
-LOOKS = [Look(*several) for several in itertools.product(STATISTICS, CENTRES, WEIGHTS)]
+# Candidates among which the sources choose: step sizes of xi, kinds of tasks, and step sizes of eq. (ssup).
 ETAS, TASKS = (0.1, 0.3, 1.0), ("shift", "sources")
 TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
+TURN_STEPS, TURN_LR = 200, 0.03  # training of the rotation head
 XIS = {"set": {"set_aware": 32}, "equivariant": {"equivariant": True}, "paper": {}}
 
 
 @parameters
 class SecondStage:
-    """One method on the target, or on a source that stands in for it."""
+    """The settings of one run: one method, tested on the target or on a source that stands in for it.
 
-    dataset: str = Field("pacs", description="name of the image set")
-    backbone: str = Field("efficientnet-lite0", description="feature network, fine-tuned in stage 1")
-    target: str = Field("sketch", description="domain without labels")
-    held: str = Field("", description="a source that stands in for the target, which is then not looked at")
-    network: Literal["source-only", "Rot"] = Field("Rot", description="what stage 1 learned")
-    first_seed: NonNegative = Field(0, description="of stage 1")
-    method: str = Field("SIB", description="SIB, or a key of RIVALS; SIB with K = 0 is the classifier of stage 1")
-    start: Literal["lambda", "turned"] = Field("lambda", description="theta^0: lambda, or eq. (ssup)")
-    turn_rate: Annotated[float, Field(ge=-1)] = Field(-1.0, description="of eq. (ssup); -1: as the sources say")
-    look: Literal[("", *map(str, LOOKS))] = Field(
-        "", description="whose statistics / whose mean / weight of ImageNet's features; empty: as the sources say"
-    )
-    K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Annotated[float, Field(ge=0)] = Field(
-        0.0, description="step size of the inner update, for means over a minibatch; 0: as the sources say"
-    )
+    Some values mean that the choice is made on the source domains: an empty `look` or `tasks`, `eta` = 0 and
+    `turn_rate` = -1.
+    """
+
+    dataset: str = "pacs"
+    backbone: str = "efficientnet-lite0"  # the network that stage 1 fine-tuned
+    target: str = "sketch"  # the domain whose labels are used for the score only
+    held: str = ""  # a source to test on in place of the target, which then plays no part at all
+    network: Literal["source-only", "Rot"] = "Rot"  # what stage 1 learned: classes alone, or rotations too
+    first_seed: NonNegative = 0  # the seed of stage 1
+    method: str = "SIB"  # SIB, or a key of RIVALS. SIB with K = 0 is the classifier of stage 1
+    start: Literal["lambda", "turned"] = "lambda"  # theta^0: lambda, or lambda after the step of eq. (ssup)
+    turn_rate: Annotated[float, Field(ge=-1)] = -1.0  # step size of eq. (ssup)
+    look: str = ""  # the text of a `Look`, such as "mixed/own/2"
+    K: NonNegative = 3  # synthetic gradient steps
+    eta: Annotated[float, Field(ge=0)] = 0.0  # step size of the inner update, for means over a minibatch
     xi: Literal[tuple(XIS)] = Field("set", description="what xi sees")
-    tasks: Literal["shift", "sources", ""] = Field(
-        "shift", description="what xi learns from: unseen domains, the sources themselves; empty: as the sources say"
-    )
-    alpha: Annotated[float, Field(ge=0)] = Field(1.0, description="Dirichlet spread of classes in every second task")
-    images: Count = Field(64, description="images of a task in training")
-    steps: Count = Field(500, description="training steps, of Adam with one cycle")
-    batch: Count = Field(8, description="tasks in a step")
-    lr: Positive = Field(2e-3, description="the highest learning rate")
-    test_batch: Count = Field(64, description="images of a test minibatch")
-    seed: NonNegative = Field(0, description="of xi, of its tasks and of test minibatches")
-    other_batches: bool = Field(False, description="also in test minibatches of other sizes and orders")
+    tasks: Literal["shift", "sources", ""] = "shift"  # the kind of tasks on which xi is trained
+    alpha: Annotated[float, Field(ge=0)] = 1.0  # Dirichlet spread of the classes in every second training task
+    images: Count = 64  # images of a training task
+    steps: Count = 500  # training steps of Adam, whose learning rate follows one cycle
+    batch: Count = 8  # tasks of a training step
+    lr: Positive = 2e-3  # the highest learning rate
+    test_batch: Count = 64  # images of a test minibatch
+    seed: NonNegative = 0  # seed of xi, of its training tasks and of the test minibatches
+    other_batches: bool = False  # whether to predict in test minibatches of other sizes and orders, too
 
 
 def second_stage(p: SecondStage, bank: Bank | None = None) -> Record:
-    """Return the run of one method."""
+    """Return the run of these settings, on the features that come with the project or on those in `bank`."""
     return SECOND_STAGE.run(p, bank=bank)
 
 
 def inputs(p: SecondStage, bank: Bank | None = None) -> Inputs:
-    """Return the features that stage 1 left, if they have the method and the domains that `p` names."""
+    """Return the features that stage 1 left.
+
+    Raises:
+        ValueError: if the method or a domain of the settings does not exist.
+    """
     bank = bank or banks.load()
     if p.method != "SIB" and p.method not in RIVALS:
         raise ValueError(f"there is no method {p.method!r}: expected SIB or one of {', '.join(RIVALS)}")
@@ -96,12 +104,13 @@ def inputs(p: SecondStage, bank: Bank | None = None) -> Inputs:
 
 
 def compute(p: SecondStage, bank: Bank) -> Numbers:
-    """Train the method where it learns, and answer every image of the target.
+    """Train the method if it learns, and predict the class of every image of the target.
 
     Returns:
-        metrics: "accuracy" in percent; "look", and "turn_rate" or "options" where something was chosen.
-        arrays: "predicted" and true "labels" of every image; predictions in other minibatches, such as
-            "predicted/16/file".
+        metrics: "accuracy" in percent, the "look", and whatever else was chosen on the sources: "eta", "tasks",
+            "turn_rate" or a rival's "options".
+        arrays: "predicted" and true "labels" of every image; with `other_batches` also the predictions in other
+            minibatches, such as "predicted/16/file".
     """
     look = Look.parse(p.look) if p.look else chosen_look(bank, p.target)
     name = network_of(p)
@@ -114,51 +123,66 @@ def compute(p: SecondStage, bank: Bank) -> Numbers:
                 p = dataclasses.replace(p, **{setting: metrics[setting]})
         method: Method = trained(p, bank, look)
     else:
-        options = _tuned(bank, p.target, look, p.method)
-        method, metrics["options"] = RIVALS[p.method](len(bank.classes), **options), options
+        metrics["options"] = _tuned(bank, p.target, look, p.method)
+        method = RIVALS[p.method](len(bank.classes), **metrics["options"])
     adapter = None
     if p.start == "turned":
         adapter = turner(seen, p.seed)
-        rate = p.turn_rate if p.turn_rate >= 0 else chosen_turn_rate(bank, name, look)
-        metrics["turn_rate"] = adapter.sib.eta = rate
-    arrays = {"labels": seen.labels, "predicted": predict(method, seen, p.test_batch, "shuffled", p.seed, adapter)}
+        metrics["turn_rate"] = p.turn_rate if p.turn_rate >= 0 else chosen_turn_rate(bank, name, look)
+        adapter.sib.eta = metrics["turn_rate"]
+    predicted = predict(method, seen, p.test_batch, "shuffled", p.seed, adapter)
+    metrics["accuracy"] = 100 * share_right(predicted, seen.labels)
+    arrays = {"labels": seen.labels, "predicted": predicted}
     if p.other_batches:
         for size, order in itertools.product(SIZES, ORDERS):
             arrays[f"predicted/{size}/{order}"] = predict(method, seen, size, order, p.seed, adapter)
-    metrics["accuracy"] = 100 * (arrays["predicted"] == seen.labels).double().mean().item()
     return metrics, {name: array.numpy().astype(np.uint8) for name, array in arrays.items()}
 
 
 def network_of(p: SecondStage) -> str:
-    """The network that sees the target, or what stands in for it."""
-    return banks.key([p.target, p.held]) if p.held else banks.key([p.target], p.network == "Rot", p.first_seed)
+    """Return the name of the network that sees the target, or the source that stands in for it."""
+    if p.held:
+        return banks.key([p.target, p.held])
+    return banks.key([p.target], p.network == "Rot", p.first_seed)
 
 
 def pairs(target: str, domains: Sequence[str], held: str = "") -> list[tuple[str, str]]:
-    """For each source but `held`, its name and the network of the other sources: never a look at the target."""
+    """Return, for each source but `held`, the network that learned from the other sources, and the source's name.
+
+    None of these networks learned from the target, and the target is not among the names.
+    """
     sources = [name for name in domains if name not in (target, held)]
     return [(banks.key([target, name]), name) for name in sources]
 
 
+def unseen_sources(bank: Bank, target: str, looks: Sequence[Look], held: str = "") -> list[View]:
+    """Return each source but `held`, through the network that learned from the other sources, under every look."""
+    return [banks.view(bank, *pair, look) for pair in pairs(target, bank.domain_names, held) for look in looks]
+
+
 def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
-    """The SIB of these settings; where theta^0 comes from, and what it is tested on, are nothing to its training."""
+    """Return the SIB that these settings train.
+
+    Settings that only matter when it is tested are reset first, so that runs which differ in nothing else share one
+    training.
+    """
     same: dict[str, Any] = {"start": "lambda", "turn_rate": -1.0, "test_batch": 64, "other_batches": False}
     if p.tasks == "shift":
-        same |= {"network": "Rot", "first_seed": 0}  # its networks are those of two sources
+        same |= {"network": "Rot", "first_seed": 0}  # trained on networks of two sources, whatever sees the target
     return _trained(dataclasses.replace(p, **same), bank, look)
 
 
 @functools.lru_cache(32)
 def _trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
+    """Train a SIB, or return it without training if it takes no steps."""
     dim = banks.lambda_of(bank, next(iter(bank.networks.values())), look)[0].shape[1]
     model = SIB(len(bank.classes), dim, p.K, p.eta or 1.0, reduction="mean", seed=p.seed, **XIS[p.xi]).to(pick_device())
     model.prototype_weight.requires_grad_(False)  # dimensions of different networks have nothing in common
     if not p.K:
         return model
     if p.tasks == "shift":
-        # under every look: the same images with other errors, of which there are never enough domains
-        seen = itertools.product(pairs(p.target, bank.domain_names, p.held), LOOKS)
-        views = [banks.view(bank, *pair, one) for pair, one in seen]
+        # Every look shows the same images with other errors. That makes up a little for having few domains.
+        views = unseen_sources(bank, p.target, LOOKS, p.held)
     else:
         views = banks.learned(bank, network_of(p), look)
     sampler = Minibatches(views, p.images, p.alpha, p.seed)
@@ -168,45 +192,70 @@ def _trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
 
 
 class Minibatches:
-    """Tasks for `sibcore.train`: minibatches of the views in turn, lambda as the support set.
+    """A sampler of training tasks for `sibcore.train`: minibatches of views, with lambda as the support set.
 
-    In every second task the classes come in proportions from a Dirichlet(alpha); alpha = 0: in none. A task has as many
-    images as asked for, or as the smallest view has.
+    Task i is drawn from view i modulo the number of views. In the second round of views, the fourth and so on, the
+    class proportions of a task are drawn from a Dirichlet(alpha), because a minibatch of the target may be unbalanced,
+    too.
+
+    Attributes:
+        bank: for each view its lambda, then its features, `[rows, d]`; the indices of tasks are rows of it.
+        images: images of a task, at most as many as the smallest view has.
+        alpha: Dirichlet spread; with 0 all tasks have the proportions of their view.
+        views: 1, since no image of a task is augmented.
     """
 
+    views = 1
+
     def __init__(self, views: Sequence[View], images: int, alpha: float, seed: int) -> None:
-        fewest = min(len(view.features) for view in views)
-        self.views, self.images, self.alpha, self.seed = 1, min(images, fewest), alpha, seed
+        self.images = min(images, *(len(view.labels) for view in views))
+        self.alpha, self.seed = alpha, seed
         self.ways = len(views[0].start)
         self.bank = torch.cat([part for view in views for part in (view.start, view.features)]).to(pick_device())
         self.rows = len(self.bank)
-        parts = torch.arange(self.rows).split([self.ways + len(view.features) for view in views])
-        self._places = [(part[self.ways :], view.labels) for part, view in zip(parts, views, strict=True)]
+        self._views = views
+        self._starts = [0, *itertools.accumulate(self.ways + len(view.labels) for view in views)]  # their first rows
 
     @property
     def setup(self) -> dict[str, Any]:
+        """Return what decides the tasks, beside the views."""
         return {name: getattr(self, name) for name in ("ways", "images", "alpha", "seed")}
 
     def batches(self, first: int, last: int, batch: int) -> Iterator[Tasks]:
+        """Yield `batch` tasks for each training step from `first` to `last` - 1; a step always gets the same ones."""
         for step in range(first, last):
             generator = torch.Generator().manual_seed(combine(self.seed, step))
             drawn = [self._task(step * batch + place, generator) for place in range(batch)]
-            yield Tasks(*(torch.stack(part).to(self.bank.device) for part in zip(*drawn, strict=True)))
+            stacked = map(torch.stack, zip(*drawn, strict=True))
+            yield Tasks(*stacked).to(self.bank.device)
 
     def _task(self, number: int, generator: torch.Generator) -> tuple[Tensor, ...]:
-        rows, labels = self._places[number % len(self._places)]
-        odd = number // len(self._places) % 2
-        schedule = adapt.Schedule(batch=self.images, alpha=self.alpha if odd else 0.0)
-        places = adapt.draw(torch.arange(len(rows)), labels, schedule, generator)
+        """Draw one task: support rows, support labels, query rows, query labels and classes."""
+        turn, place = divmod(number, len(self._views))
+        start, view = self._starts[place], self._views[place]
+        schedule = adapt.Schedule(batch=self.images, alpha=self.alpha if turn % 2 else 0.0)
+        chosen = adapt.draw(torch.arange(len(view.labels)), view.labels, schedule, generator)
         classes = torch.arange(self.ways)
-        return rows[0] - self.ways + classes, classes, rows[places], labels[places], classes
+        return start + classes, classes, start + self.ways + chosen, view.labels[chosen], classes
 
 
 @torch.no_grad()
 def predict(
     method: Method, seen: View, batch: int, order: adapt.Order, seed: int = 0, adapter: Adapter | None = None
 ) -> Tensor:
-    """The class [n] of every image, in minibatches of at most `batch` and of like size; `adapter` makes theta^0."""
+    """Predict the class of every image of a view, one minibatch at a time.
+
+    Args:
+        method: what answers a minibatch, given theta^0 as its support set.
+        seen: the images.
+        batch: the largest number of images of a minibatch. All minibatches are of nearly the same size.
+        order: whether images are shuffled first, or taken as the data set has them, class after class.
+        seed: seed of the shuffling.
+        adapter: makes theta^0 by eq. (ssup) for each minibatch. Without it theta^0 is lambda.
+
+    Returns:
+        class indices, `[n]`.
+    """
     features, start = seen.features.to(pick_device()), seen.start.to(pick_device())
     labels = torch.arange(len(start), device=start.device)[None]
     predicted = torch.empty(len(features), dtype=torch.long)
@@ -218,13 +267,16 @@ def predict(
     return predicted
 
 
-def turner(seen: View, seed: int, steps: int = 200) -> Adapter:
-    """theta^0 of eq. (ssup): lambda and a head z^ that learns to tell the turns of unlabelled images."""
-    model = Adapter(torch.nn.Identity(), seen.start, torch.zeros(seen.start.shape[1]), K=0, eta=1.0, seed=seed)
-    generator, count = torch.Generator().manual_seed(seed), len(seen.features)
-    optimizer = torch.optim.Adam(model.turn_head.parameters(), 0.03)
-    for _ in range(steps):
-        part = torch.randperm(count, generator=generator)[:128]
+def turner(seen: View, seed: int) -> Adapter:
+    """Return the model that takes the step of eq. (ssup) on a view: lambda, and a trained rotation head z^.
+
+    The head learns by how many quarters an image is turned. For that it sees all images of the view, without labels.
+    """
+    model = Adapter(torch.nn.Identity(), seen.start, torch.zeros_like(seen.start[0]), K=0, eta=1.0, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.turn_head.parameters(), TURN_LR)
+    for _ in range(TURN_STEPS):
+        part = torch.randperm(len(seen.features), generator=generator)[:128]
         loss = model.turn_loss(*_in_turns(seen, part))
         optimizer.zero_grad()
         loss.backward()
@@ -233,7 +285,7 @@ def turner(seen: View, seed: int, steps: int = 200) -> Adapter:
 
 
 def _in_turns(seen: View, part: Tensor) -> tuple[Tensor, Tensor]:
-    """Features [1, 4 n, d] of some images in all turns, and their turns [1, 4 n]."""
+    """Return features `[1, 4 n, d]` of some images in all four turns, and these turns `[1, 4 n]`."""
     if seen.turned is None:
         raise ValueError("eq. (ssup) needs turned images: take the network that learned rotations, network='Rot'")
     features = torch.cat([seen.features[None, part], seen.turned[:, part]])
@@ -242,27 +294,29 @@ def _in_turns(seen: View, part: Tensor) -> tuple[Tensor, Tensor]:
 
 @functools.cache
 def chosen_look(bank: Bank, target: str) -> Look:
-    """The look under which stage 1's classifier is best on the sources, each seen by the network of the others."""
-    there = [look for look in LOOKS if not look.imagenet or bank.imagenet is not None]
-    return max(there, key=lambda look: look_score(bank, target, look))
+    """Return the look under which the classifier of stage 1 is best on the sources of this target."""
+    usable = [look for look in LOOKS if not look.imagenet or bank.imagenet is not None]
+    return max(usable, key=lambda look: look_score(bank, target, look))
 
 
 def look_score(bank: Bank, target: str, look: Look) -> float:
-    """Mean accuracy on the sources, each seen by the network of the others."""
-    views = [banks.view(bank, *pair, look) for pair in pairs(target, bank.domain_names)]
-    found = [((seen.features @ seen.start.T).argmax(1) == seen.labels).double().mean().item() for seen in views]
+    """Return the mean accuracy (0 to 1) of stage 1 on the sources, each seen by the network of the other sources."""
+    views = unseen_sources(bank, target, [look])
+    found = [share_right((seen.features @ seen.start.T).argmax(1), seen.labels) for seen in views]
     return sum(found) / len(found)
 
 
 def chosen(p: SecondStage, bank: Bank, setting: str, values: Sequence[Any]) -> Any:
-    """The value with which three steps are best on the sources, each in the target's place: runs of their own.
+    """Return the value of a setting with which SIB is best on the sources.
 
-    One step size serves minibatches of every size: it is for means over them.
+    Each source in turn takes the place of the target, in a run of its own with three synthetic gradient steps on
+    minibatches of 64. The same step size then serves minibatches of other sizes, because it applies to means over them.
     """
     same = {"target": p.target, "eta": p.eta, "steps": p.steps, "batch": p.batch, "lr": p.lr}
     sources = [name for name in bank.domain_names if name != p.target]
 
     def score(value: Any) -> float:
+        """Return the sum of the accuracies on the sources."""
         trials = [SecondStage(held=held, **same | {setting: value}) for held in sources]
         return sum(second_stage(trial, bank).metrics["accuracy"] for trial in trials)
 
@@ -271,24 +325,22 @@ def chosen(p: SecondStage, bank: Bank, setting: str, values: Sequence[Any]) -> A
 
 @functools.cache
 def chosen_turn_rate(bank: Bank, name: str, look: Look) -> float:
-    """The step size of eq. (ssup) that is best on held-out source images; the smallest of several."""
+    """Return the step size of eq. (ssup) that is best on held-out source images, the smallest one if several are."""
     return max(TURN_RATES, key=lambda rate: turn_score(bank, name, look, rate))
 
 
 def turn_score(bank: Bank, name: str, look: Look, rate: float) -> float:
-    """Accuracy on held-out source images after a step of eq. (ssup) at this rate."""
+    """Return the accuracy (0 to 1) on held-out source images after a step of eq. (ssup) of this size."""
     seen = banks.held_out(bank, name, look)
     adapter = turner(seen, seed=0)
     adapter.sib.eta = rate
-    method = CosineClassifier(len(bank.classes))
-    return (predict(method, seen, 64, "shuffled", 0, adapter) == seen.labels).double().mean().item()
+    return share_right(predict(CosineClassifier(len(bank.classes)), seen, 64, "shuffled", 0, adapter), seen.labels)
 
 
 @functools.cache
 def _tuned(bank: Bank, target: str, look: Look, method: str) -> dict[str, Any]:
-    """A rival's options that are best on the sources, each seen by the network of the others."""
-    views = [banks.view(bank, *pair, look) for pair in pairs(target, bank.domain_names)]
-    sampler = Minibatches(views, 64, 1.0, seed=1_000_001)
+    """Return the options with which a rival is best on the sources, each seen by the network of the other sources."""
+    sampler = Minibatches(unseen_sources(bank, target, [look]), images=64, alpha=1.0, seed=1_000_001)
     (tasks,) = sampler.batches(0, 1, 120)
     return tune(RIVALS[method], sampler.ways, sampler.bank, tasks)
 
@@ -298,11 +350,11 @@ SECOND_STAGE = Experiment(
     SecondStage,
     compute,
     inputs,
-    version=2,  # mixed statistics among the looks
+    version=2,  # since looks with mixed batch-norm statistics were added
     oldest=(
         "dataset backbone target held network first_seed method start turn_rate look K eta xi tasks alpha images steps "
         "batch lr test_batch seed"
     ).split(),
-    # a short training on two threads instead of one was seen to differ by 0.94 points
+    # A short training on two threads instead of one changed the accuracy by 0.94 points.
     tolerance={"options": None, "turn_rate": None, "eta": None, "tasks": None, "*": 2.5},
 )
