@@ -1,4 +1,7 @@
-"""Notebook 00: one task of CIFAR-FS, the picture of its steps, and sliders that change it."""
+"""What notebook 00 shows: one task of CIFAR-FS, a picture of SIB's steps on it, and sliders that change both.
+
+Everything is computed from published features and a published SIB, by the project's reference implementation.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +28,16 @@ from sibrepro.meta_training.training import FEW_SHOT, trained_sib
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.plots import BLUE, COLOURS, GREY, MARKERS
 
-SEED, OTHERS = 2_000_000, 30  # the stream of tasks; how many of them "other tasks" are
+SEED = 2_000_000  # of the sequence of tasks, far from the seeds of training and testing
+OTHERS = 30  # how many further tasks the picture averages over
 Choice = Literal["trained", "untrained", "true gradient"]
 
 
 @parameters
 class TenMinutes:
-    """Notebook 00."""
+    """The parameters of notebook 00: the task, and the steps that are taken on it."""
 
-    task: NonNegative = Field(19, description="which task of the stream")
+    task: NonNegative = Field(19, description="number of the task in the sequence of tasks")
     shots: Literal[1, 5] = Field(1, description="labelled images per class")
     K: NonNegative = Field(5, description="synthetic gradient steps")
     eta: Positive = Field(1e-3, description="step size of the inner update")
@@ -43,42 +47,61 @@ class TenMinutes:
 
 
 class Task(NamedTuple):
-    support: Tensor  # [m, d]
-    y_l: Tensor  # [m]
-    x: Tensor  # [n, d]
-    y: Tensor  # [n], which only the score and the "true gradient" look at
+    """One episode of features.
+
+    Attributes:
+        support: features of the m labelled images, `[m, d]`.
+        y_l: their labels, `[m]`.
+        x: features of the n queries, `[n, d]`.
+        y: their labels, `[n]`. Only the accuracy and the "true gradient" use them.
+    """
+
+    support: Tensor
+    y_l: Tensor
+    x: Tensor
+    y: Tensor
 
 
 def run(shots: int) -> Record:
-    """The published run whose SIB is looked at: of Table 1, K = 3, trained on the training classes of CIFAR-FS."""
+    """Return the published run whose SIB the notebook shows: Table 1, CIFAR-FS, Conv-4-64, K = 3."""
     return FEW_SHOT.published(protocol("cifar-fs", "conv4-64", K=3, shots=shots))
 
 
 @functools.lru_cache
 def published(shots: int) -> SIB:
-    """The SIB of that run."""
+    """Return the trained SIB of that run, frozen."""
     return trained_sib(run(shots)).cpu().requires_grad_(False)
 
 
 @functools.lru_cache
 def test_features() -> tuple[Tensor, Tensor]:
-    """Of all images of the 20 test classes [N, d], and their classes [N]."""
+    """Return unit-length features of all images of the 20 test classes, `[N, d]`, and their classes, `[N]`."""
     test = shipped.load()["test"]
     return F.normalize(test.features, dim=-1), test.labels
 
 
 def tasks(p: TenMinutes, first: int, count: int) -> list[Task]:
-    """Tasks of five test classes, of the features that come with the project."""
+    """Draw tasks of five test classes.
+
+    Args:
+        p: the notebook's parameters; of these, shots, queries and alpha matter.
+        first: number of the first task. A task of a number is the same however many are drawn.
+        count: how many tasks to draw.
+    """
     features, labels = test_features()
-    found = EpisodeSampler(labels, 5, p.shots, p.queries, SEED, alpha=p.alpha or None).sample(first, count)
-    return [
-        Task(features[found.support[i]], found.support_labels[i], features[found.query[i]], found.query_labels[i])
-        for i in range(count)
-    ]
+    drawn = EpisodeSampler(labels, 5, p.shots, p.queries, SEED, alpha=p.alpha or None).sample(first, count)
+    parts = features[drawn.support], drawn.support_labels, features[drawn.query], drawn.query_labels
+    return [Task(*task) for task in zip(*parts, strict=True)]
 
 
 def stand_in(choice: Choice, sib: SIB, y: Tensor) -> Function:
-    """What takes the place of dl/dy^ in eq. (sib); the true one needs the labels y, which nobody has."""
+    """Return the function of y^ that takes the place of dl/dy^ in eq. (sib).
+
+    Args:
+        choice: a trained xi, an untrained one, or the true gradient of the cross-entropy.
+        sib: the SIB that has the trained xi.
+        y: labels of the queries, `[n]`. Only the true gradient uses them; in practice nobody has them.
+    """
     if choice == "true gradient":
         return lambda y_hat: y_hat.softmax(-1) - F.one_hot(y, sib.ways)
     xi = sib.xi if choice == "trained" else SIB(sib.ways, sib.dim).xi
@@ -86,7 +109,11 @@ def stand_in(choice: Choice, sib: SIB, y: Tensor) -> Function:
 
 
 def steps_of(p: TenMinutes, task: Task) -> list[Step]:
-    """theta^0, ..., theta^K of a task by the project's reference."""
+    """Take K steps on a task, by the project's reference implementation.
+
+    Returns:
+        For k = 0, ..., K the class weights theta^k, the logits y^ there and what stands for dl/dy^.
+    """
     sib = published(p.shots)
     theta = initialise(task.support, task.y_l, sib.prototype_weight)
     xi = stand_in(p.xi, sib, task.y)
@@ -95,12 +122,16 @@ def steps_of(p: TenMinutes, task: Task) -> list[Step]:
 
 
 def accuracies(steps: list[Step], y: Tensor) -> list[float]:
-    """In percent, of theta^0, ..., theta^K."""
+    """Return the accuracy in percent with theta^0, ..., theta^K, on queries with labels y `[n]`."""
     return [100 * (step.y_hat.argmax(-1) == y).double().mean().item() for step in steps]
 
 
 def picture(p: TenMinutes) -> Figure:
-    """A task in the plane of its queries, with the way of the class weights; and the accuracy along that way."""
+    """Draw a task and the steps on it.
+
+    The left panel shows queries and class weights in the plane of the queries' two largest principal components. The
+    right panel shows the accuracy after each step, of this task and averaged over `OTHERS`.
+    """
     task = tasks(p, p.task, 1)[0]
     steps = steps_of(p, task)
     figure, (plane, curve) = plt.subplots(1, 2, figsize=(10.5, 4.3), width_ratios=(3, 2))
@@ -116,14 +147,16 @@ def picture(p: TenMinutes) -> Figure:
 
 
 def _draw_plane(axis: plt.Axes, task: Task, steps: list[Step]) -> None:
+    """Draw the queries as points and the path of each class weight as a line, in the plane of the queries."""
     place = in_the_plane(task.x)
     points = place(task.x)
-    ways = place(F.normalize(torch.stack([step.theta for step in steps]), dim=-1))  # [K+1, k, 2]
-    for way, colour, marker in zip(range(ways.shape[1]), COLOURS, MARKERS, strict=False):
+    paths = place(F.normalize(torch.stack([step.theta for step in steps]), dim=-1))  # [K+1, k, 2]
+    for way, path in enumerate(paths.unbind(1)):
+        colour, marker = COLOURS[way], MARKERS[way]
         axis.scatter(*points[task.y == way].T, color=colour, marker=marker, s=26, alpha=0.6, linewidth=0)
-        axis.plot(*ways[:, way].T, color=colour, linewidth=2)
-        axis.scatter(*ways[0, way], color="white", marker=marker, s=70, edgecolor=colour, linewidth=2, zorder=3)
-        axis.scatter(*ways[-1, way], color=colour, marker=marker, s=150, edgecolor="black", linewidth=1.3, zorder=4)
+        axis.plot(*path.T, color=colour, linewidth=2)
+        axis.scatter(*path[0], color="white", marker=marker, s=70, edgecolor=colour, linewidth=2, zorder=3)
+        axis.scatter(*path[-1], color=colour, marker=marker, s=150, edgecolor="black", linewidth=1.3, zorder=4)
     wrong = steps[-1].y_hat.argmax(-1) != task.y
     axis.scatter(*points[wrong].T, color="black", marker="x", s=22, linewidth=0.9, zorder=2)
     axis.set(xticks=[], yticks=[], xlabel="first two principal components of the queries")
@@ -131,30 +164,28 @@ def _draw_plane(axis: plt.Axes, task: Task, steps: list[Step]) -> None:
 
 
 def live() -> bool:
-    """Is somebody at a notebook's front end? Its server names the session; papermill, nbval and nbclient do not."""
+    """Tell whether somebody uses the notebook interactively. Jupyter and Colab say so; papermill and nbval do not."""
     return "JPY_SESSION_NAME" in os.environ or "COLAB_RELEASE_TAG" in os.environ
 
 
 def play(p: TenMinutes) -> None:
-    """`picture` with a control for each parameter, where somebody can move them; else the picture."""
+    """Show the picture, with a control for each parameter if somebody is there to move it."""
     if not live():
         picture(p)
         return
     import ipywidgets as widgets
 
-    names = {name: {"description": name, "continuous_update": False} for name in p.__dataclass_fields__}
+    once = {"continuous_update": False}  # redraw when a slider is let go, not while it moves
+    balances = {"equally many of each class": 0.0, "Dirichlet(2)": 2.0, "Dirichlet(0.5)": 0.5}
+    balance = p.alpha if p.alpha in balances.values() else 0.0
     controls = {
-        "task": widgets.IntSlider(p.task, 0, 99, **names["task"]),
+        "task": widgets.IntSlider(p.task, 0, 99, description="task", **once),
         "shots": widgets.ToggleButtons(options=[1, 5], value=p.shots, description="shots"),
-        "K": widgets.IntSlider(p.K, 0, max(10, p.K), **names["K"]),
-        "eta": widgets.FloatLogSlider(p.eta, min=-5, max=-1, step=0.25, **names["eta"]),
-        "queries": widgets.IntSlider(p.queries, 1, max(40, p.queries), **names["queries"]),
-        "alpha": widgets.Dropdown(
-            options={"equally many of each class": 0.0, "Dirichlet(2)": 2.0, "Dirichlet(0.5)": 0.5},
-            value=p.alpha if p.alpha in (0.0, 2.0, 0.5) else 0.0,
-            description="balance",
-        ),
-        "xi": widgets.Dropdown(options=list(Choice.__args__), value=p.xi, description="ξ"),
+        "K": widgets.IntSlider(p.K, 0, max(10, p.K), description="K", **once),
+        "eta": widgets.FloatLogSlider(p.eta, min=-5, max=-1, step=0.25, description="eta", **once),
+        "queries": widgets.IntSlider(p.queries, 1, max(40, p.queries), description="queries", **once),
+        "alpha": widgets.Dropdown(options=balances, value=balance, description="balance"),
+        "xi": widgets.Dropdown(options=Choice.__args__, value=p.xi, description="ξ"),
     }
 
     def redraw(**values: object) -> None:
@@ -162,4 +193,5 @@ def play(p: TenMinutes) -> None:
         plt.close()
 
     shown = widgets.interactive_output(redraw, controls)
-    display(widgets.HBox([widgets.VBox(list(controls.values())[:4]), widgets.VBox(list(controls.values())[4:])]), shown)
+    columns = [*controls.values()]
+    display(widgets.HBox([widgets.VBox(columns[:4]), widgets.VBox(columns[4:])]), shown)

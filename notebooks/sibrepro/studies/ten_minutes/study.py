@@ -1,4 +1,4 @@
-"""Notebook 00: one task, and what the steps do to it."""
+"""The declaration of notebook 00: one task, and what SIB's steps do to it. It publishes no runs of its own."""
 
 from __future__ import annotations
 
