@@ -1,4 +1,4 @@
-"""Banks of features, what is computed from them, and the episodes that are drawn from them."""
+"""Banks of features by split, the episodes that are drawn from them, and the numbers that a run reports."""
 
 from __future__ import annotations
 
@@ -17,41 +17,61 @@ from sibrepro.meta_training import shipped
 from sibrepro.meta_training.pretraining import pretrained_network
 
 SPLITS = ("train", "val", "test")
-Banks = Mapping[str, Features]  # by split
+Banks = Mapping[str, Features]  # The features of each split.
 
 
 def banks_of(p: Any, data: ImageSet | None = None, network: Path | None = None) -> Inputs:
-    """Return the features by split that settings `p` name: the project's own, or those of images.
+    """Return the features by split that settings name: those in the repository, or those of images.
 
-    A `network` that is not given is pretrained now if there is no run of it.
+    Args:
+        p: the settings of a run, such as `Tested` or `FewShot`.
+        data: the image set; it is loaded by name if it is not given.
+        network: the file of the feature network. If it is not given, it is that of a pretraining, which runs now if
+            it has not run yet.
     """
     if p.features == "shipped":
         about = shipped.about(p.dataset, p.backbone)
         hashes = {p.dataset: about["data"], "network": about["network"]}
         return Inputs(hashes, lambda: shipped.load(p.dataset, p.backbone))
-    data = data or datasets.load(p.dataset)
-    network = network or pretrained_network(
-        data, p.backbone, **{name: getattr(p, name, None) for name in ("epochs", "rotation", "start")}
-    )
-    hashes = {data.name: data.sha256, "network": sha256(network)}
+    # Only `FewShot` has all of these fields.
+    changes = {name: getattr(p, name, None) for name in ("epochs", "rotation", "start")}
     views, averaged = getattr(p, "views", 0), getattr(p, "averaged", False)
+    data = data or datasets.load(p.dataset)
+    network = network or pretrained_network(data, p.backbone, **changes)
 
     def bank(split: str) -> Features:
         return feature_bank(network, data, split, views if split == "train" else 0, averaged=averaged)
 
+    hashes = {data.name: data.sha256, "network": sha256(network)}
     return Inputs(hashes, lambda: {split: bank(split) for split in SPLITS})
 
 
 def numbers(scores: Mapping[str, Evaluation], queries: int) -> Numbers:
-    """For a record: accuracies in percent, each with its "..._ci95", and the right answers of each task."""
+    """Return what a run reports of several tests, under their names.
+
+    Args:
+        scores: the accuracies of the tests.
+        queries: the number of queries of a task.
+
+    Returns:
+        metrics: the mean accuracy of each test in percent, and its 95 % interval as "..._ci95".
+        arrays: the number of correctly answered queries of each task, `[N]`.
+    """
     metrics = {name: 100 * score.mean for name, score in scores.items()}
     metrics |= {f"{name}_ci95": 100 * score.interval for name, score in scores.items()}
     return metrics, {name: score.right(queries) for name, score in scores.items()}
 
 
 def tasks(p: Any, bank: Features, split: str, alpha: float | None = None) -> Tasks:
-    """The fixed tasks of a split, the same for every K, eta and seed of training; balanced, or Dirichlet(alpha)."""
+    """Return the fixed validation or test tasks, which are the same for every K, eta and seed of training.
+
+    Args:
+        p: the settings of a run.
+        bank: the features of the split.
+        split: "val" or "test".
+        alpha: the parameter of the Dirichlet distribution of queries over classes; None for balanced queries.
+    """
     count = {"val": p.val_episodes, "test": p.test_episodes}[split]
-    seed = 1_000_000 + SPLITS.index(split)  # far from any seed of training
+    seed = 1_000_000 + SPLITS.index(split)  # Far from any seed of training.
     sampler = EpisodeSampler(bank.labels, p.ways, p.shots, p.queries, seed, alpha=alpha, class_names=bank.classes)
     return sampler.sample(0, count)

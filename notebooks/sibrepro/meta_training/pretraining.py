@@ -1,4 +1,4 @@
-"""Pretraining of feature networks, as runs."""
+"""Runs that pretrain a feature network."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from sibrepro.facts import Experiment, Inputs, Numbers, Record, published
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pretraining(pretrain.Recipe):
-    """A recipe, the image set it is for, and the published run whose network it starts from, if it does."""
+    """The settings of a pretraining.
+
+    Attributes:
+        dataset: the image set.
+        start: the id of the published pretraining whose network this one starts from; empty to start from scratch.
+    """
 
     dataset: str = setting("cifar-fs")
     start: str = setting("")
 
 
-# What differs from the recipe's defaults, by image set and network. 84 pixels on a CPU take bfloat16, and small images
-# first; Conv-4-128 begins with the two layers that it has in common with Conv-4-64, and keeps the first as it is.
+# How each pretraining differs from the recipe's defaults, by image set and backbone. So that a CPU can train on images
+# of 84 pixels, it computes in bfloat16 and begins with smaller images. Conv-4-128 starts with the two lowest layers of
+# Conv-4-64, which have the same shape, and keeps the first of them as it is.
 _QUICKER = {"small": 48, "precision": "bfloat16"}
 RECIPES: dict[tuple[str, str], dict[str, Any]] = {
     ("cifar-fs", "conv4-128"): {
@@ -49,21 +55,29 @@ RECIPES: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def pretrained_network(data: ImageSet, backbone: str, **changes: Any) -> Path:
-    """The file of the network that experiments on `data` use; with changes that say something, one of those alone."""
-    said = {name: value for name, value in changes.items() if value} or RECIPES.get((data.name, backbone), {})
-    return pretrained(data, **{"backbone": backbone} | said).files.path(pretrain.BACKBONE)
+    """Return the file of the feature network that experiments on `data` use.
+
+    Args:
+        data: the image set.
+        backbone: the kind of network.
+        changes: changes to the defaults of the recipe. If one of them is neither zero nor empty, they replace the
+            changes in `RECIPES`.
+    """
+    given = {name: value for name, value in changes.items() if value}
+    recipe = given or RECIPES.get((data.name, backbone), {})
+    return pretrained(data, backbone=backbone, **recipe).files.path(pretrain.BACKBONE)
 
 
 def pretrained(data: ImageSet, **changes: Any) -> Record:
-    """Return the run of a pretraining, with the network in its file `backbone.safetensors`; trained now if need be.
+    """Return the run of a pretraining, which trains now if it has not run yet.
 
-    `changes` are those to the recipe's defaults.
+    The network is its file `backbone.safetensors`. `changes` are changes to the defaults of the recipe.
     """
     return PRETRAIN.run(Pretraining(dataset=data.name, **changes), data=data)
 
 
 def inputs(p: Pretraining, data: ImageSet | None = None) -> Inputs:
-    """Return the images, and the file of the network that the pretraining starts from, if it does."""
+    """Return the images, and the file of the network that the pretraining starts from, or None."""
     data = data or datasets.load(p.dataset)
     start = published.find("pretrain")[p.start].files.path(pretrain.BACKBONE) if p.start else None
     hashes = {data.name: data.sha256} | ({"start": sha256(start)} if start else {})
@@ -71,11 +85,11 @@ def inputs(p: Pretraining, data: ImageSet | None = None) -> Inputs:
 
 
 def compute(p: Pretraining, images: tuple[ImageSet, Path | None], folder: Path) -> Numbers:
-    """Pretrain.
+    """Pretrain a feature network, and leave it in `folder`.
 
     Returns:
         metrics: the "best_epoch", its "validation" accuracy in percent, and "seconds".
-        arrays: the history by epoch: "loss", "accuracy" and "val".
+        arrays: "loss", "accuracy" and "val" (the validation accuracy) of each epoch.
     """
     data, start = images
     recipe = pretrain.Recipe(**{field.name: getattr(p, field.name) for field in dataclasses.fields(pretrain.Recipe)})
@@ -86,7 +100,7 @@ def compute(p: Pretraining, images: tuple[ImageSet, Path | None], folder: Path) 
     return {"best_epoch": best, "validation": validation, "seconds": about["seconds"]}, history
 
 
-# A training computed again with another number of threads was seen to move accuracies by up to 0.13 points.
+# Another number of threads rounds differently. Training amplifies that, and moved accuracies by up to 0.13 points.
 PRETRAIN = Experiment(
     "pretrain",
     Pretraining,

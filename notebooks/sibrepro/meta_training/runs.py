@@ -1,34 +1,42 @@
-"""Settings of the paper's protocol, and scores of meta-trained SIBs: what the studies of such runs share."""
+"""What the studies of meta-trained SIBs share: the settings of the paper's protocol, and scores over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from sibrepro import statistics
 from sibrepro.facts import Record
 from sibrepro.meta_training.settings import TEST_EPISODES, FewShot
-from sibrepro.statistics import Score, over_seeds
+from sibrepro.statistics import Score, over_seeds, right
 
 SEEDS = (0, 1, 2)
-SHIPPED = {("cifar-fs", "conv4-64")}  # whose features come with the project
-AVERAGED = {("mini-imagenet", "conv4-64"), ("mini-imagenet", "conv4-128")}  # chosen on validation classes, K = 0
+SHIPPED = {("cifar-fs", "conv4-64")}  # The settings whose features the repository contains.
+# The settings whose features are averaged, which was chosen by the accuracy on validation classes with K = 0.
+AVERAGED = {("mini-imagenet", "conv4-64"), ("mini-imagenet", "conv4-128")}
 
 
 def protocol(
     dataset: str, backbone: str, *, features: str = "shipped", test_episodes: int = 0, **changes: Any
 ) -> FewShot:
-    """Return the settings of the paper's protocol but for these changes.
+    """Return the settings of the paper's protocol, with some of them changed.
 
-    That is 40,000 steps, and as many test tasks as the paper has of the data set. Where features do not come with the
-    project, those of images are meant.
+    Args:
+        dataset: the image set.
+        backbone: the feature network.
+        features: "shipped" for the features in the repository, where it has them; else they are computed from images.
+        test_episodes: the number of test tasks; 0 for as many as the paper has of this image set.
+        changes: other settings that differ from the protocol.
     """
-    origin = {"dataset": dataset, "backbone": backbone, "averaged": (dataset, backbone) in AVERAGED}
-    origin["features"] = features if (dataset, backbone) in SHIPPED else "images"
-    episodes = test_episodes or TEST_EPISODES.get(dataset, 5000)
-    return FewShot(**origin, test_episodes=episodes, **changes)
+    origin = dataset, backbone
+    return FewShot(
+        dataset=dataset,
+        backbone=backbone,
+        averaged=origin in AVERAGED,
+        features=features if origin in SHIPPED else "images",
+        test_episodes=test_episodes or TEST_EPISODES.get(dataset, 5000),
+        **changes,
+    )
 
 
 def queries(record: Record) -> int:
@@ -37,13 +45,23 @@ def queries(record: Record) -> int:
 
 
 def sib_score(records: Sequence[Record], shots: int | None = None) -> Score:
-    """Return the test score of several seeds of one setting, on tasks of `shots`, or of those it was trained with."""
-    p = records[0].params
-    name = f"best/{shots or p['shots']}shot"
-    return over_seeds(np.stack([record.arrays[name] for record in records]), p["ways"] * p["queries"])
+    """Return the test accuracy in percent of several seeds of one setting.
+
+    Args:
+        records: one run of each seed.
+        shots: the number of shots of the test tasks; by default that of the training.
+    """
+    name = f"best/{shots or records[0].params['shots']}shot"
+    return over_seeds(right(records, name), queries(records[0]))
 
 
 def gain(before: Sequence[Record], after: Sequence[Record], shots: int | None = None) -> Score:
-    """How much better `after` answers the same tasks, of `shots`, or of those that `before` was trained with."""
+    """Return how many points more accurate `after` is than `before` on the same test tasks.
+
+    Args:
+        before: one run of each seed.
+        after: one run of each seed, of another setting.
+        shots: the number of shots of the test tasks; by default that of the training of `before`.
+    """
     name = f"best/{shots or before[0].params['shots']}shot"
     return statistics.gain(before, after, lambda record: record.arrays[name], queries(before[0]))

@@ -1,10 +1,10 @@
-"""Features that come with the project, so that few-shot results need neither images nor a network.
+"""The features that the repository contains, so that few-shot results need neither images nor a network.
 
-`results/features/<data>-<backbone>.safetensors` holds one byte per number: code c of dimension j stands for
-low_j + step_j c, with low_j and step_j chosen so that the 256 codes span what dimension j takes on in the whole set.
-The header says which images and which network the features are of.
+`results/features/<data>-<backbone>.safetensors` holds one byte per number. Code c of dimension j stands for
+low_j + step_j c, where low_j and step_j are chosen so that the 256 codes span all values of dimension j. The header
+says which images and which network the features were computed from.
 
-    make(data, pretrained_network(data, "conv4-64"))      makes the file anew, from the images of `data`
+    make(data, pretrained_network(data, "conv4-64"))      computes the file again from the images of `data`
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from sibcore.vision.features import Features, extract, features_hash
 from sibrepro import paths
 from sibrepro.facts import checksums, provenance
 
-LEVELS = 255
+LEVELS = 255  # The largest code of one byte.
 
 
 def file(dataset: str, backbone: str) -> Path:
-    """Where the features of an image set under a backbone are, or would be."""
+    """Return the path of the features of an image set under a backbone, whether the file exists or not."""
     return paths.root() / "results" / "features" / f"{dataset}-{backbone}.safetensors"
 
 
 def existing(dataset: str, backbone: str) -> Path:
-    """As `file`, checked against its hash, or an error that says what there is."""
+    """Return the path of a file of features that exists and matches its published checksum.
+
+    Raise FileNotFoundError if there is none, and ValueError if it is damaged.
+    """
     path = file(dataset, backbone)
     if not path.is_file():
         there = ", ".join(sorted(p.stem for p in path.parent.glob("*.safetensors"))) or "none here"
@@ -45,51 +48,59 @@ def existing(dataset: str, backbone: str) -> Path:
 
 
 def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Features]:
-    """Features by split."""
-    features, numbers, about = read(dataset, backbone)
-    return {split: _split(features, numbers["labels"], about, split) for split in about["splits"]}
-
-
-def read(dataset: str, backbone: str) -> tuple[Tensor, dict[str, Tensor], dict[str, Any]]:
-    """What `write` wrote."""
+    """Return the features by split."""
     tensors, about = read_tensors(existing(dataset, backbone))
-    features = dequantise(*(tensors.pop(name) for name in ("codes", "low", "step")))
-    return features, {name: values.long() for name, values in tensors.items()}, about
+    features = dequantise(tensors["codes"], tensors["low"], tensors["step"])
+    banks = {}
+    for split, names in about["splits"].items():
+        # Labels count the classes of the split, as those of `ImageSet.split_labels` do; -1 is a class of another split.
+        label_of = torch.tensor([names.index(name) if name in names else -1 for name in about["classes"]])
+        labels = label_of[tensors["labels"].long()]
+        chosen = features[labels >= 0]
+        no_views = chosen.new_empty(0, *chosen.shape)
+        content = features_hash({"features": chosen, "views": no_views})
+        banks[split] = Features(chosen, no_views, labels[labels >= 0], tuple(names), content)
+    return banks
 
 
 def about(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Any]:
-    """What the file says of its making."""
+    """Return the header of the file: the classes, the splits, and the hashes of the images and of the network."""
     return read_tensors(existing(dataset, backbone))[1]
 
 
 def make(data: ImageSet, network: Path) -> Path:
-    """Send every image of `data` through `network` and write the file."""
+    """Compute the features of all images of `data` under the network in a file, write them and return their path."""
     f, known = load_network(network)
     f = f.to(pick_device(), memory_format=torch.channels_last)
     features = extract(f, torch.from_numpy(np.array(data.images)), what=f"features of {data.name}").cpu()
-    labels = {"labels": torch.from_numpy(data.labels)}
-    origin = {"classes": data.classes, "splits": data.splits, "data": data.sha256, "network": sha256(network)}
-    return write(features, labels, dataset=data.name, backbone=known["backbone"], **origin)
-
-
-def write(features: Tensor, numbers: dict[str, Tensor], **about: Any) -> Path:
-    """Features [..., d] as bytes, and small whole numbers beside them."""
-    codes, low, step = quantise(features.flatten(0, -2))
-    tensors = {"codes": codes.view(features.shape), "low": low, "step": step}
-    tensors |= {name: values.to(torch.uint8) for name, values in numbers.items()}
-    path = file(about["dataset"], about["backbone"])
-    checksums.write(path, pack(tensors, about | {"provenance": provenance.collect({}, 0)}))
+    codes, low, step = quantise(features)
+    labels = torch.from_numpy(data.labels).to(torch.uint8)
+    about = {
+        "dataset": data.name,
+        "backbone": known["backbone"],
+        "classes": data.classes,
+        "splits": data.splits,
+        "data": data.sha256,
+        "network": sha256(network),
+        "provenance": provenance.collect({}, 0),
+    }
+    path = file(data.name, known["backbone"])
+    checksums.write(path, pack({"codes": codes, "low": low, "step": step, "labels": labels}, about))
     return path
 
 
 def directions(features: Tensor, dim: int) -> Tensor:
-    """The first right singular vectors [d, dim] of features [N, d], not centred."""
-    vectors = torch.linalg.eigh((features.mT @ features).double())[1]  # by ascending eigenvalues
+    """Return the first right singular vectors `[d, dim]` of features `[N, d]`, which are not centred."""
+    vectors = torch.linalg.eigh((features.mT @ features).double())[1]  # In ascending order of eigenvalues.
     return vectors[:, -dim:].flip(1).to(features)
 
 
 def quantise(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[N, d] -> codes uint8 [N, d], low [d], step [d]; the error is at most step / 2."""
+    """Store features `[N, d]` as one byte per number, with an error of at most step / 2.
+
+    Returns:
+        codes, uint8 `[N, d]`, and for each dimension `low` and `step`, float32 `[d]`.
+    """
     low, high = features.aminmax(dim=0)
     step = (high - low) / LEVELS
     codes = ((features - low) / step.clamp_min(torch.finfo(step.dtype).tiny)).round().to(torch.uint8)
@@ -97,15 +108,5 @@ def quantise(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def dequantise(codes: Tensor, low: Tensor, step: Tensor) -> Tensor:
-    """codes [N, d] -> features float32 [N, d]"""
+    """Return the features, float32 `[N, d]`, that `quantise` stored."""
     return torch.addcmul(low, codes.to(step.dtype), step)
-
-
-def _split(features: Tensor, labels: Tensor, about: dict[str, Any], split: str) -> Features:
-    """The rows of the classes of a split, labelled by their place among them, as `ImageSet.split_labels` does."""
-    place = torch.full((len(about["classes"]),), -1)
-    place[[about["classes"].index(name) for name in about["splits"][split]]] = torch.arange(len(about["splits"][split]))
-    rows = place[labels] >= 0
-    chosen, none = features[rows], features.new_empty(0, int(rows.sum()), features.shape[1])
-    sha256 = features_hash({"features": chosen, "views": none})
-    return Features(chosen, none, place[labels][rows], tuple(about["splits"][split]), sha256)
