@@ -1,6 +1,6 @@
-"""All claims and all numbers of the paper, as the studies declare them, for readers.
+"""Collect the claims of all studies, and count how many of the paper's numbers we reproduce.
 
-Verdict cells of the notebooks, the README's table and the site's front page all come from here, from published facts
+The verdict cells of the notebooks, the README's table and the front page of the site are made here, from published runs
 alone.
 """
 
@@ -16,7 +16,7 @@ from sibrepro.study import all_tables, studies
 
 @functools.cache
 def claims() -> dict[str, list[tuple[str, Claim]]]:
-    """Return all claims, each after the number of its notebook, by the part of the list they stand in."""
+    """Return all claims by part, each as a pair of its notebook's number and the claim."""
     found: dict[str, list[tuple[str, Claim]]] = {}
     for study in studies().values():
         for claim in study.claims():
@@ -25,7 +25,11 @@ def claims() -> dict[str, list[tuple[str, Claim]]]:
 
 
 def markdown(notebook: str = "") -> str:
-    """Return the claims of a notebook (or of all) as a table."""
+    """Return the claims of a notebook as a Markdown table.
+
+    Args:
+        notebook: the notebook's number, such as "03"; all notebooks if it is empty.
+    """
     if notebook:
         shown = [claim for study in studies().values() if study.number == notebook for claim in study.claims()]
     else:
@@ -39,13 +43,16 @@ def markdown(notebook: str = "") -> str:
 
 @functools.cache
 def compared() -> dict[str, pd.DataFrame]:
-    """Return the paper's numbers of its own method beside ours, by table, of tables that have such numbers."""
-    counted = {name: table for name, table in all_tables().items() if table.own}
-    found = {name: table.own(table.make()) for name, table in counted.items()}
-    return {name: rows[rows["paper"].notna()] for name, rows in found.items()}
+    """Return the paper's numbers of its own method beside ours, by table. Tables without such numbers are left out."""
+    found = {}
+    for name, table in all_tables().items():
+        if table.own:
+            rows = table.own(table.make())
+            found[name] = rows[rows["paper"].notna()]
+    return found
 
 
 def counts(name: str) -> dict[str, int]:
-    """Return how many of the paper's numbers in a table have which verdict, in the order of `KINDS`."""
-    kinds = compared()[name]["verdict"].map(OF_NUMBERS)
-    return {kind: int((kinds == kind).sum()) for kind in KINDS if (kinds == kind).any()}
+    """Return how many of the paper's numbers in a table have each verdict, in the order of `KINDS`."""
+    found = compared()[name]["verdict"].map(OF_NUMBERS).value_counts()
+    return {kind: int(found[kind]) for kind in KINDS if kind in found}

@@ -1,7 +1,7 @@
-"""The one module that knows where things are. Nothing here depends on the current working directory.
+"""Where files are. No other module knows a folder's place, and none depends on the current working directory.
 
-results/facts, checkpoints, features, tables; figures/    published: tracked, written by `./run_all.sh publish` alone
-results/local/                                            what is computed and drawn here; `SIB_OUTPUT` moves it
+results/facts, checkpoints, features, tables; figures/    published; only `./run_all.sh publish` writes there
+results/local/                                            computed on this machine; `SIB_OUTPUT` moves it
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ PROFILES = ("quick", "cpu", "paper")  # the folders of notebooks/params
 
 
 def root() -> Path:
-    """The project's folder: `SIB_HOME` if set, else the checkout that holds this package, else a folder of the user's.
+    """Return the project's folder: `SIB_HOME` if that is set, otherwise the checkout that holds this package.
 
-    The last case is a plain `pip install` without a checkout: results then go to `~/.sibcore`.
+    If the package was installed without a checkout, it is `~/.sibcore`.
     """
+    if named := _named("SIB_HOME"):
+        return named
     checkout = PACKAGE.parents[1]
-    here = checkout if (checkout / "pyproject.toml").is_file() else Path.home() / ".sibcore"
-    return _named("SIB_HOME") or here
+    return checkout if (checkout / "pyproject.toml").is_file() else Path.home() / ".sibcore"
 
 
 def need_checkout() -> None:
-    """An error where there are no notebooks: an installation has the code alone."""
+    """Raise a ValueError if there are no notebooks, because the package was installed without a checkout."""
     if not next(notebooks().glob("*.ipynb"), None):
         raise ValueError(
             f"there are no notebooks in {notebooks()}: this command works in a checkout of the project; "
@@ -33,31 +34,32 @@ def need_checkout() -> None:
 
 
 def notebooks() -> Path:
+    """Return the folder of the notebooks."""
     return root() / "notebooks"
 
 
 def published() -> Path:
-    """What came with the project: facts, checkpoints, features and tables. Read-only but for `publish`."""
+    """Return the folder of what came with the project: facts, checkpoints, features and tables."""
     return root() / "results"
 
 
 def local() -> Path:
-    """What is computed here: `SIB_OUTPUT` if set, else `results/local`."""
+    """Return the folder of what this machine computes: `SIB_OUTPUT` if that is set, otherwise `results/local`."""
     return _named("SIB_OUTPUT") or root() / "results" / "local"
 
 
 def figures() -> Path:
-    """Where figures are drawn: `SIB_FIGURES` if set (`publish`, and points of a sweep), else below `local()`."""
+    """Return where figures are written: `SIB_FIGURES` (set by `publish` and sweeps), otherwise below `local()`."""
     return _named("SIB_FIGURES") or local() / "figures"
 
 
 def tables() -> Path:
-    """Where tables are written: `SIB_TABLES` if set (`publish`), else below `local()`."""
+    """Return where tables are written: `SIB_TABLES` (set by `publish`), otherwise below `local()`."""
     return _named("SIB_TABLES") or local() / "tables"
 
 
 def relative(path: Path) -> str:
-    """`path` as seen from `local()`, or from `root()`: messages and records must not name one machine's folders."""
+    """Return `path` relative to `local()` or `root()`, because records must not name the folders of one machine."""
     path = Path(path).resolve()
     for base in (local(), root()):
         if path.is_relative_to(base):
@@ -66,5 +68,6 @@ def relative(path: Path) -> str:
 
 
 def _named(variable: str) -> Path | None:
+    """Return the folder that an environment variable names, or None if it is not set."""
     folder = os.environ.get(variable)
     return Path(folder).expanduser().resolve() if folder else None

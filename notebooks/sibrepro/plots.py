@@ -1,4 +1,4 @@
-"""How figures look and how they are kept. The drawing of each stands beside its subject."""
+"""The style of all figures, and how their files are written. Each study draws its own figures."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sibcore.files import write_atomically
 from sibrepro import paths
 from sibrepro.facts import Record, manifest
 
-# Okabe and Ito's palette, in seaborn's order: told apart with any common colour vision.
+# Okabe and Ito's palette in seaborn's order, which people with any common kind of colour vision can tell apart.
 BLUE, ORANGE, GREEN, RED, PURPLE, BROWN, PINK, GREY, YELLOW, SKY = sns.color_palette("colorblind").as_hex()
-COLOURS, MARKERS = [BLUE, ORANGE, GREEN, RED, PURPLE, PINK, SKY, GREY], "osD^vPX*"  # of classes
+COLOURS, MARKERS = [BLUE, ORANGE, GREEN, RED, PURPLE, PINK, SKY, GREY], "osD^vPX*"  # one for each class
 
 
 def style() -> None:
-    """One look for all figures; call it once at the top of a notebook."""
-    look = {
+    """Set the style of all figures. Call it once, at the top of a notebook."""
+    settings = {
         "figure.dpi": 100,
         "savefig.dpi": 160,
         "axes.spines.top": False,
@@ -32,11 +32,20 @@ def style() -> None:
         "figure.constrained_layout.use": True,
         "svg.hashsalt": "sibcore",  # the same figure gives the same bytes
     }
-    sns.set_theme(context="notebook", style="ticks", palette="colorblind", rc=look)
+    sns.set_theme(context="notebook", style="ticks", palette="colorblind", rc=settings)
 
 
 def save(figure: Figure, name: str, *records: Record) -> list[Path]:
-    """Write `<name>.png` and `.pdf`; the ids of the runs they show are kept in the files' metadata."""
+    """Write a figure as `<name>.png` and `<name>.pdf`, with the ids of its runs in their metadata.
+
+    Args:
+        figure: the figure.
+        name: the name of the files without its ending.
+        records: the runs that the figure was drawn from.
+
+    Returns:
+        the paths of the two files.
+    """
     runs = ", ".join(record.id for record in records)
     metadata = {
         "png": {"Source": runs, "Software": None},
@@ -51,7 +60,7 @@ def save(figure: Figure, name: str, *records: Record) -> list[Path]:
 
 
 def keep(content: bytes, name: str, runs: str = "") -> Path:
-    """Write one figure as a whole or not at all, and note it."""
+    """Write a file of a figure atomically, report it to the manifest, and return its path."""
     path = paths.figures() / name
     write_atomically(path, content)
     manifest.note("figure", paths.relative(path), runs=runs)
@@ -59,6 +68,9 @@ def keep(content: bytes, name: str, runs: str = "") -> Path:
 
 
 def show_film(path: Path, alt: str) -> HTML:
-    """A GIF inside a notebook, also where only HTML is understood (IPython's own Image of a GIF is lost there)."""
+    """Return a GIF as HTML for a notebook's output.
+
+    IPython's own `Image` of a GIF gets lost where only HTML is shown, such as in the report.
+    """
     content = base64.b64encode(path.read_bytes()).decode()
     return HTML(f'<img src="data:image/gif;base64,{content}" alt="{html.escape(alt)}">')

@@ -1,8 +1,8 @@
-"""A study: one declaration of all that the project has to know of it, and how declarations are found.
+"""`Study`: the declaration of a study, and how the project finds all declarations.
 
-Each folder of `sibrepro.studies` has a module `study` with a `STUDY`. Nothing else knows the name of a study: what is
-published, verified, claimed, shown on the site or cited in the README is found by walking over `studies()`. A new study
-is a new folder, with its notebook and parameter files, and no edit of any file that is there.
+Each folder of `sibrepro.studies` has a module `study` with a constant `STUDY`. No other code names a study: commands
+that publish, verify, explain, check claims, build the site or write the README walk over `studies()`. So a new study is
+a new folder, a notebook and its parameter files. No existing file has to be edited.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ class Table:
     """A published table.
 
     Attributes:
-        title: as pages show it.
-        make: the table as a data frame, from published runs.
-        how: how its numbers follow from the runs that a row names, in a sentence for readers.
-        records: runs behind the table as a whole; rows name their own in a column "run" or "runs".
-        behind: the runs behind a row, for a table whose rows do not name them.
-        own: picks the rows with the paper's numbers of its own method, which are counted by their verdict.
+        title: the title that pages show.
+        make: computes the table from published runs, as a data frame.
+        how: a sentence for readers that says how a row's numbers follow from the runs that the row names.
+        records: returns the runs that the table as a whole is computed from. Rows name their own runs in a column "run"
+            or "runs".
+        behind: returns the runs that a row is computed from, if the table has no such column.
+        own: selects the rows with the paper's numbers of its own method. The site counts their verdicts.
     """
 
     title: str
@@ -47,7 +48,12 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A published figure that is drawn from published runs alone."""
+    """A published figure.
+
+    Attributes:
+        draw: draws the figure from published runs alone.
+        records: returns these runs. Their ids are written into the figure's files.
+    """
 
     draw: Callable[[], matplotlib_figure.Figure]
     records: Callable[[], Iterable[Record]]
@@ -55,17 +61,18 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """What the project knows of a study.
+    """The declaration of a study.
 
     Attributes:
         notebook: the name of the notebook that reports it, such as "06_query_size_ablation".
-        parameters: the class of that notebook's parameters; None for a study that has no notebook of its own.
-        asked: the runs that the notebook's parameters ask for, which `./run_all.sh` computes and compares.
-        published: the runs behind its tables, figures and claims.
+        parameters: the class of that notebook's parameters. None if the study reports in another study's notebook.
+        asked: returns the runs that the notebook computes, given its parameters.
+        published: returns the runs that its tables, figures and claims are computed from.
         tables: its published tables, by the name of their files.
-        figures: its published figures, by the name of their files; others are drawn in the notebook's own cells.
-        claims: what the paper says, beside what was found.
-        cite: a number for the README and the documents, from the words of a comment there.
+        figures: its published figures, by the name of their files. Short figures are drawn in the notebook's own cells.
+        claims: returns the paper's claims beside what we found.
+        cite: returns a number for the README and the documents. Its arguments are the words of a comment there, see
+            `sibrepro.readme`.
     """
 
     notebook: str
@@ -79,28 +86,34 @@ class Study:
 
     @property
     def number(self) -> str:
-        """The number of its notebook, such as "06"."""
+        """Return the number of its notebook, such as "06"."""
         return self.notebook.partition("_")[0]
 
     def planned(self) -> list[tuple[Experiment, Any]]:
-        """Return every run that is, or is to be, published: of the tables, and of the notebook's quick profile."""
-        parts = [self.published(), self.quick()]
-        return [(experiment, p) for part in parts for experiment, several in part.items() for p in several]
+        """Return every run to be published, as pairs of experiment and settings.
+
+        These are the runs of its tables, figures and claims, and those of the notebook's quick profile.
+        """
+        found = []
+        for runs in (self.published(), self.quick()):
+            for experiment, settings in runs.items():
+                found += [(experiment, p) for p in settings]
+        return found
 
     def quick(self) -> Runs:
-        """Return the runs that the notebook asks for as a reader opens it."""
+        """Return the runs that the notebook computes with the parameters it is opened with, the quick profile."""
         if self.parameters is None:
             return {}
         return self.asked(self.parameters(**params.of_profile("quick", self.notebook)))
 
     def table(self, name: str) -> pd.DataFrame:
-        """Make a table, write its files and return it, for a notebook's cell."""
+        """Compute a table, write its files and return it to be shown in a notebook."""
         made = self.tables[name].make()
         tables.write(made, name, *self.tables[name].records())
         return made
 
     def draw(self, name: str) -> matplotlib_figure.Figure:
-        """Draw a figure, write its files and return it, for a notebook's cell."""
+        """Draw a figure, write its files and return it to be shown in a notebook."""
         drawn = self.figures[name].draw()
         plots.save(drawn, name, *self.figures[name].records())
         return drawn
@@ -115,7 +128,7 @@ def studies() -> dict[str, Study]:
 
 
 def planned() -> dict[Experiment, list[Any]]:
-    """Return the settings of all runs that are, or are to be, published, by experiment."""
+    """Return the settings of all runs to be published, by experiment."""
     found: dict[Experiment, list[Any]] = {}
     for study in studies().values():
         for experiment, settings in study.planned():

@@ -1,6 +1,7 @@
-"""The files of `sibcore.zoo`, for maintainers: weights of published runs, and a card of each with that run's numbers.
+"""`sib zoo`: write the trained models that come with `sibcore.zoo`, for maintainers.
 
-sib zoo      writes sibcore/zoo/*.safetensors and sibcore/zoo/cards.json anew
+The weights are checkpoints of published runs, in `sibcore/zoo/*.safetensors`. `sibcore/zoo/cards.json` has a card for
+each model and network: what it is, what it was trained on, its accuracy, and the run that this comes from.
 """
 
 from __future__ import annotations
@@ -15,20 +16,21 @@ from sibcore.files import sha256, write_atomically, write_tensors
 from sibcore.zoo import Card
 from sibrepro import paths
 from sibrepro.facts import Record, provenance, published
+from sibrepro.facts.record import experiment_of
 from sibrepro.studies.any_way.any_way import ANY_WAY, SET_AWARE
 
 CIFAR, MINI = "CIFAR-FS, 64 training classes", "mini-ImageNet, 64 training classes"
-# what was learned from pictures stands under their terms: docs/cards.md
+# Weights learned from pictures are under the terms of these pictures, see docs/cards.md.
 TERMS = {CIFAR: "as CIFAR-100 (none stated)", MINI: "as ImageNet (non-commercial)"}
 
-# name of a SIB: the published run that trained it, and what its card says besides
+# The name of each SIB, the published run that trained it, and what else its card says.
 SIBS: dict[str, tuple[str, dict[str, str]]] = {
     zoo.ANY_WAY: (ANY_WAY.id(SET_AWARE), {"what": "SIB, set-aware xi", "ways": "any", "shots": "any"}),
     "equivariant-conv4-64": ("few_shot-a81b84a4ff8f", {"what": "SIB, equivariant xi", "ways": "5", "shots": "1"}),
     "5way-1shot-conv4-64": ("few_shot-b16a82e0018f", {"what": "SIB", "ways": "5", "shots": "1"}),
     "5way-5shot-conv4-64": ("few_shot-b4a737a1faa8", {"what": "SIB", "ways": "5", "shots": "5"}),
 }
-# name of a network: the published run that pretrained it, and its image set
+# The name of each network, the published run that pretrained it, and its image set.
 NETWORKS: dict[str, tuple[str, str]] = {
     "conv4-64": ("pretrain-40e8d8a042c7", CIFAR),
     "conv4-128": ("pretrain-e10aa1fb3653", CIFAR),
@@ -36,7 +38,7 @@ NETWORKS: dict[str, tuple[str, str]] = {
     "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", MINI),
     "conv4-128-mini-imagenet": ("pretrain-98acb6990a73", MINI),
 }
-# with weights of others, which come in a package or are downloaded by one
+# Networks with weights by others, which a package contains or downloads: what each is, and its licence.
 IMAGENET = {
     "efficientnet-lite0": ("EfficientNet-Lite0", "Apache-2.0"),
     "resnet18": ("ResNet-18 (torchvision)", "BSD-3-Clause"),
@@ -44,18 +46,19 @@ IMAGENET = {
 
 
 def main(options: argparse.Namespace) -> int:
-    """`sib zoo`: write the models and say which files they are."""
-    print(*map(paths.relative, write()), sep="\n")
+    """Write the models and print the names of the files."""
+    for file in write():
+        print(paths.relative(file))
     return 0
 
 
 def cards() -> list[Card]:
-    """What the table is to say, from the published facts and the files that are there."""
+    """Return the cards of all models, made from the published runs and the files of weights."""
     return [*map(_sib, SIBS), *map(_network, NETWORKS), *map(_imagenet, IMAGENET)]
 
 
 def write() -> list[Path]:
-    """Weights first: a card has their hash."""
+    """Write the weights, then the cards, which contain the weights' hashes; return the files."""
     written = []
     for name, (run, _) in SIBS.items():
         tensors, about = _record(run).files.checkpoint("best")
@@ -71,6 +74,7 @@ def write() -> list[Path]:
 
 
 def _sib(name: str) -> Card:
+    """Return the card of a SIB."""
     run, told = SIBS[name]
     record = _record(run)
     if name == zoo.ANY_WAY:
@@ -94,6 +98,7 @@ def _sib(name: str) -> Card:
 
 
 def _network(name: str) -> Card:
+    """Return the card of a network that a published run pretrained."""
     run, data = NETWORKS[name]
     record, file = _record(run), published.checkpoints_file(run)
     commit = provenance.git("log", "-1", "--format=%H", "--", str(file)) or ""
@@ -112,14 +117,17 @@ def _network(name: str) -> Card:
 
 
 def _imagenet(name: str) -> Card:
+    """Return the card of a network with weights by others."""
     what, licence = IMAGENET[name]
     return Card(name=name, what=f"network, {what}", trained_on="ImageNet", licence=licence, network=name)
 
 
 def _record(run: str) -> Record:
-    return published.find(run.rpartition("-")[0])[run]
+    """Return the published run with this id."""
+    return published.find(experiment_of(run))[run]
 
 
 def _file(file: Path) -> dict[str, Any]:
+    """Return what a card says of a file: where it is in the checkout, its hash and its size."""
     where = file.resolve().relative_to(paths.PACKAGE.parents[1]).as_posix()
     return {"file": where, "sha256": sha256(file), "bytes": file.stat().st_size}
