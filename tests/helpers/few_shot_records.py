@@ -20,7 +20,7 @@ from sibrepro.facts import Experiment, Record, publish
 from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import as_dict, experiment_of
 from sibrepro.meta_training import shipped
-from sibrepro.meta_training.along_the_steps import INSIDE, look
+from sibrepro.meta_training.along_the_steps import INSIDE, diagnose
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.studies.few_shot.imbalance import UNBALANCED
@@ -80,7 +80,7 @@ def inside(**changes: object) -> Record:
     features = torch.randn(160, 6, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(8, 6)[labels]
     bank = Features(features, torch.empty(0), labels, tuple("abcdefgh"), "")
     tasks = EpisodeSampler(labels, p.ways, p.shots, 5, seed=0).sample(0, 120)
-    return record(INSIDE, p, *look(SIB(p.ways, 6, p.K, 0.05), bank, tasks))
+    return record(INSIDE, p, *diagnose(SIB(p.ways, 6, p.K, 0.05), bank, tasks))
 
 
 def unbalanced(trained: Record) -> Record:

@@ -13,7 +13,7 @@ from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
 from sibcore.vision.features import Features
 from sibrepro.meta_training import shipped
-from sibrepro.meta_training.along_the_steps import BEYOND, BINS, inside, look
+from sibrepro.meta_training.along_the_steps import BEYOND, BINS, diagnose, inside
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import few_shot
 
@@ -32,7 +32,7 @@ def world():
 
 def test_accuracy_loss_calibration_and_xi_by_brute_force(world):
     model, bank, tasks = world
-    metrics, arrays = look(model, bank, tasks, batch=50)
+    metrics, arrays = diagnose(model, bank, tasks, batch=50)
     steps = 2 + BEYOND
     for k in (0, 2, steps):
         same = SIB(**model.setup | {"steps": k}).double()
@@ -63,7 +63,7 @@ def test_accuracy_loss_calibration_and_xi_by_brute_force(world):
 
 
 def test_the_view_keeps_the_task_and_its_steps(world):
-    _, arrays = look(*world)
+    _, arrays = diagnose(*world)
     assert arrays["view/queries"].shape == (15, 2)
     assert arrays["view/theta"].shape == (3, 5, 2)
     assert sorted(arrays["view/labels"]) == sorted([0, 1, 2, 3, 4] * 3)
