@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sibcore import zoo
 from sibcore.apply.sheet import SIDE, contact_sheet
-from sibcore.datasets.archive import Files, hidden
+from sibcore.datasets.archive import Source, hidden
 from sibcore.datasets.base import few
 from sibcore.datasets.pictures import FORMATS, decode_one, in_order
 from sibcore.datasets.progress import meter
@@ -41,7 +41,7 @@ EVEN = 0.9  # effective number of classes by number of classes, below which unev
 class Pictures:
     """Readable pictures of a folder: names from its top, and features [n, d]; what is wrong with the other files."""
 
-    files: Files
+    files: Source
     names: list[str]
     features: Tensor
     problems: list[str]
@@ -143,7 +143,7 @@ def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = 
     source = Path(source).expanduser()
     if not source.exists():
         raise ValueError(f"{source} does not exist: expected a folder of pictures")
-    files = Files(source)
+    files = Source(source)
     visible = [name for name in files.names if not hidden(name)]
     names = [name for name in visible if _folder(name) or not in_folders]
     problems = [f"{name} lies in no class folder" for name in visible if in_folders and not _folder(name)]
@@ -169,7 +169,7 @@ def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = 
     return Pictures(files, kept, torch.cat(features), problems)
 
 
-def read_picture(files: Files, name: str, size: int) -> np.ndarray:
+def read_picture(files: Source, name: str, size: int) -> np.ndarray:
     """uint8 [size, size, 3]"""
     return decode_one(files.read(name), name, size, least=LEAST, formats=READ)
 

@@ -1,4 +1,4 @@
-"""Image sets by name: `load("cifar-fs")`; for your own images see `sibcore.datasets.folder`."""
+"""Image sets by name: `load("cifar-fs")`. For your own images see `sibcore.datasets.folder`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,36 @@ from types import ModuleType
 
 from sibcore.datasets.base import ImageSet, MissingData
 
-# each is a module with `load(source=None, cache=None, ...) -> ImageSet`, imported when asked for
+# Each name is a module with `load(source=None, cache=None, ...) -> ImageSet`, which is imported only when it is asked
+# for.
 MODULES = ("cifar-fs", "folder", "mini-imagenet", "pacs")
 
 
 def load(name: str, source: Path | None = None, cache: Path | None = None, **options: object) -> ImageSet:
-    """The image set `name`, from `source` (a file or folder), else from `SIB_DATA` or the cache folder.
+    """Load an image set. Its pictures are decoded at the first call and read from the cache later.
 
-    `options` are those of the set's own `load`, such as the size of the images of "pacs" and "folder".
+    Args:
+        name: one of `MODULES`.
+        source: the archive or folder with the pictures; by default it is looked for in the folder of the environment
+            variable `SIB_DATA`, then in the cache folder.
+        cache: the cache folder; by default that of `SIB_CACHE`, else `~/.cache/sibcore`.
+        options: options of the set's own `load`, such as the `size` of the images of "pacs" and "folder".
+
+    Raises:
+        MissingData: if there is no such file or folder.
+        ValueError: if what is there is not the image set.
     """
     data = module(name)
     try:
         return data.load(source=source, cache=cache, **options)
     except MissingData:
         raise
-    except OSError as error:  # a folder that may not be entered, a disk that fails
+    except OSError as error:  # for example a folder without permission, or a disk that fails
         raise ValueError(f"{name}: {error}") from error
 
 
 def module(name: str) -> ModuleType:
-    """The module of the data set `name`."""
+    """Return the module of an image set, or raise a ValueError that lists the names there are."""
     if name not in MODULES:
         raise ValueError(f"there is no data set {name!r}: expected one of {', '.join(MODULES)}")
     return import_module(f"sibcore.datasets.{name.replace('-', '_')}")

@@ -1,4 +1,4 @@
-"""The files below a folder or inside a zip, which may be broken or made to do harm: what is wrong is a ValueError."""
+"""Read files from a folder or a zip, which may be damaged or made to do harm: whatever is wrong is a ValueError."""
 
 from __future__ import annotations
 
@@ -16,26 +16,31 @@ from sibcore.datasets import limits
 from sibcore.datasets.base import few
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-DECODING = 2  # counts the changes of how pictures become pixels, after which what was decoded before is out of date
+DECODING = 2  # the version of how pictures become pixels: raised, it makes cached pixels out of date
 
 
-class Files:
-    """One way to list, read and fingerprint a folder and a zip."""
+class Source:
+    """A folder or a zip with files in it, to be listed, read and fingerprinted in one way.
+
+    `names` are the paths of all files from its top, sorted, with "/" between folders.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self._zip = _open_zip(self.path) if self.path.is_file() else None
+        # of each file its size, and what changes when it is written
+        self._stamps: dict[str, tuple[int, ...]] = {}
         if self._zip:
-            self._stamps = {
-                i.filename: (i.file_size, i.CRC) for i in self._zip.infolist() if i.filename and not i.is_dir()
-            }
+            for entry in self._zip.infolist():
+                if entry.filename and not entry.is_dir():
+                    self._stamps[entry.filename] = (entry.file_size, entry.CRC)
         else:
-            found = _walk(self.path)
-            self._stamps = {name: (s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in found.items()}
+            for name, status in _walk(self.path).items():
+                self._stamps[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         self.names = sorted(self._stamps)
 
     def pictures(self, below: str = "") -> list[str]:
-        """The names of all pictures below a folder, apart from hidden ones."""
+        """Return the names of all pictures, or of those below a folder, without hidden ones."""
         prefix = f"{below}/" if below else ""
         return [name for name in self.names if name.startswith(prefix) and _is_picture(name)]
 
@@ -43,13 +48,16 @@ class Files:
         return name in self._stamps
 
     def has_folder(self, name: str) -> bool:
-        """Whether there is such a folder, be it empty."""
+        """Tell whether there is such a folder, even if it is empty."""
         if self._zip:
             return any(entry.startswith(f"{name}/") for entry in self._zip.namelist())
         return (self.path / name).is_dir()
 
     def read(self, name: str, most: int = limits.FILE_BYTES) -> bytes:
-        """The content of a file; an error if it has more than `most` bytes, whatever the archive says."""
+        """Return the content of a file. Raise a ValueError if it is damaged or has more than `most` bytes.
+
+        The limit holds whatever size an archive claims for the file.
+        """
         size, content = self._stamps[name][0], b""
         if size <= most:
             try:
@@ -63,82 +71,102 @@ class Files:
         return content
 
     def text(self, name: str) -> str:
+        """Return the content of a text file in UTF-8."""
         try:
             return self.read(name, limits.TEXT_BYTES).decode("utf-8")
         except UnicodeDecodeError as error:
             raise ValueError(f"{self.path}: {name} is not a text in UTF-8 ({error}); save it as one") from error
 
     def check_listing(self, places: Mapping[str, str], known: str) -> None:
-        """An error unless the files {place: name} are, bit by bit, those whose `sha256sum` has the sha256 `known`."""
+        """Raise a ValueError unless the files are, bit by bit, those that were published.
+
+        Args:
+            places: for each published path, the name of the file here.
+            known: the sha256 of the published listing, a line `<sha256 of the file>  <path>` for each file, as the
+                command `sha256sum` prints it.
+        """
         lines = [f"{hashlib.sha256(self.read(name)).hexdigest()}  {place}" for place, name in places.items()]
-        # a listing is the same listing with or without its last line's end
-        found = [hashlib.sha256("\n".join(text).encode()).hexdigest() for text in (lines, [*lines, ""])]
+        listing = "\n".join(lines).encode()
+        # a listing counts as the same with or without the end of its last line
+        found = [hashlib.sha256(text).hexdigest() for text in (listing, listing + b"\n")]
         if known not in found:
-            listing = f"the listing of its {len(lines)} pictures has sha256 {found[1]}"
-            raise ValueError(f"{self.path}: {listing}, the published one has {known}")
+            said = f"the listing of its {len(lines)} pictures has sha256 {found[1]}"
+            raise ValueError(f"{self.path}: {said}, the published one has {known}")
 
     def key(self, *details: object) -> str:
-        """Hash of names, sizes and checksums, and of the `details` of the decoding.
+        """Return twelve hex digits that change with any file, and with `details` of how pictures are decoded.
 
-        In a folder, where reading all would take long, the times of the last write and of the last change of any kind
-        stand for the checksum. No program can set the latter, so that every write to a file gives a new key, as does a
-        copy of the folder. (Windows has no such time: there, size and time of the last write must tell.)
+        For a zip, the checksums inside tell a changed file. Reading a whole folder would take long, so the times of the
+        last write and of the last change of any kind stand for the checksum. No program can set the latter: every
+        write to a file gives a new key, and so does a copy of the folder. Windows has no such time; there only size
+        and time of the last write can tell.
         """
         listing = [(name, *self._stamps[name]) for name in self.names]
         return hashlib.sha256(repr((DECODING, listing, details)).encode()).hexdigest()[:12]
 
     def _open(self, name: str) -> IO[bytes]:
+        """Open a file. Refuse zip members that could be unpacked to any size before a limit is met."""
         if not self._zip:
             return (self.path / name).open("rb")
         member = self._zip.getinfo(name)
-        encrypted, usual = member.flag_bits & 1, member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        if encrypted or not usual:  # bzip2 and LZMA would be unpacked without regard to a limit
-            why = "encrypted" if encrypted else f"packed by a method other than deflate (number {member.compress_type})"
+        why = ""
+        if member.flag_bits & 1:
+            why = "encrypted"
+        elif member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # bzip2 and LZMA know no limit
+            why = f"packed by a method other than deflate (number {member.compress_type})"
+        if why:
             raise ValueError(f"{self.path}: {name} is {why}; unpack the archive and name its folder instead")
         return self._zip.open(member)
 
 
 def hidden(name: str) -> bool:
-    """Whether a file is hidden, or one of those that macOS puts into a zip."""
+    """Tell whether a file or a folder around it is hidden, or is one that macOS adds to a zip."""
     return any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
 
 
 def _is_picture(name: str) -> bool:
+    """Tell whether a name is that of a picture, by its ending."""
     return name.lower().endswith(PICTURES) and not hidden(name)
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
+    """Open a zip, or raise a ValueError if its table of contents cannot be read."""
     try:
         return zipfile.ZipFile(path)
-    except Exception as error:  # beside BadZipFile whatever a broken table of contents leads to
+    except Exception as error:  # not only BadZipFile: a broken table of contents leads to errors of many kinds
         raise ValueError(f"{path} is not a whole zip archive ({error}); fetch it again") from error
 
 
 def _walk(top: Path) -> dict[str, os.stat_result]:
-    """The regular files below a folder; links to folders are followed, too, as class folders may lie elsewhere."""
-    files, nowhere, seen = {}, [], 0
-    todo = [(top, frozenset())]  # folders, each with the identities of those that it lies in
+    """Return the regular files below a folder by name.
+
+    Links to folders are followed, because class folders may be kept elsewhere. `os.walk` would follow a link that leads
+    back to a folder around it without end.
+    """
+    files, broken_links, seen = {}, [], 0
+    todo = [(top, frozenset())]  # folders, each with the identities of the folders around it
     while todo:
         folder, around = todo.pop()
         try:
             identity = (folder.stat().st_dev, folder.stat().st_ino)
-            entries = [] if identity in around else list(folder.iterdir())  # a link back leads round in circles
+            entries = [] if identity in around else list(folder.iterdir())
         except OSError as error:
             raise ValueError(f"{top}: cannot list {folder} ({error}); make it readable or take it out") from error
         seen += len(entries)
-        if seen > limits.FILES:  # also when links lead from folder to folder in ever new ways
+        if seen > limits.FILES:  # links can also lead from folder to folder in ever new ways
             raise ValueError(f"{top}: there are more than {limits.FILES} files; is a link leading astray?")
         for entry in entries:
             name = entry.relative_to(top).as_posix()
             try:
                 status = entry.stat()
             except OSError:
-                nowhere += [name] if _is_picture(name) else []
+                if _is_picture(name):
+                    broken_links.append(name)
                 continue
             if stat.S_ISREG(status.st_mode):
                 files[name] = status
             elif stat.S_ISDIR(status.st_mode):
                 todo.append((entry, around | {identity}))
-    if nowhere:
-        warnings.warn(f"{top}: left out, being links that lead nowhere: {few(sorted(nowhere))}", stacklevel=4)
+    if broken_links:
+        warnings.warn(f"{top}: left out, being links that lead nowhere: {few(sorted(broken_links))}", stacklevel=4)
     return files

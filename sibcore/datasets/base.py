@@ -1,4 +1,4 @@
-"""The shape that every image set has, and the places where its files are looked for."""
+"""The form that every image set has, and the places where its files are looked for."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ import numpy as np
 class ImageSet:
     """Images with labels, and the classes of each split.
 
-    images: uint8 [N, H, W, 3], read-only, usually memory-mapped
-    labels: int64 [N], indices into `classes`
-    splits: class names by split; domain-adaptation sets also have int64 `domains` [N], indices into `domain_names`
-    sha256: hash of the content above, whatever file it came from
+    Args:
+        name: name of the set, such as "cifar-fs".
+        images: uint8 `[N, H, W, 3]`, read-only and usually memory-mapped.
+        labels: int64 `[N]`, positions in `classes`.
+        classes: names of all classes.
+        splits: names of the classes of each split.
+        sha256: hash of all of the above but the name. It does not depend on the files that the images came from.
+        domains: for domain adaptation, int64 `[N]`, positions in `domain_names`.
+        domain_names: names of the domains.
     """
 
     name: str
@@ -33,24 +38,25 @@ class ImageSet:
     domain_names: tuple[str, ...] = ()
 
     def rows(self, split: str) -> np.ndarray:
-        """The rows of `images` that belong to a split, int64 [n], ascending."""
+        """Return the rows of `images` that belong to a split, int64 `[n]`, in ascending order."""
         return np.flatnonzero(np.isin(self.labels, self._class_ids(split)))
 
     def split_labels(self, split: str) -> np.ndarray:
-        """For each of `rows(split)`: the position of its class in `splits[split]`, int64 [n]."""
-        position = np.full(len(self.classes), -1)
+        """Return, for each of `rows(split)`, the position of its class in `splits[split]`, int64 `[n]`."""
         ids = self._class_ids(split)
+        position = np.full(len(self.classes), -1)
         position[ids] = np.arange(len(ids))
         return position[self.labels[self.rows(split)]]
 
     def domain_rows(self, domain: str) -> np.ndarray:
-        """The rows of `images` that belong to a domain, int64 [n], ascending."""
+        """Return the rows of `images` that belong to a domain, int64 `[n]`, in ascending order."""
         if domain not in self.domain_names:
             known = ", ".join(self.domain_names) or "it has none"
             raise ValueError(f"{self.name} has no domain {domain!r}: expected one of {known}")
         return np.flatnonzero(self.domains == self.domain_names.index(domain))
 
     def _class_ids(self, split: str) -> list[int]:
+        """Return the positions in `classes` of a split's classes."""
         if split not in self.splits:
             raise ValueError(f"{self.name} has no split {split!r}: expected one of {', '.join(self.splits)}")
         return [self.classes.index(name) for name in self.splits[split]]
@@ -58,7 +64,7 @@ class ImageSet:
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """All of an image set apart from its pixels."""
+    """All of an image set except its name and pixels, in plain values that can be kept as JSON."""
 
     labels: Sequence[int]
     classes: Sequence[str]
@@ -68,32 +74,41 @@ class Index:
 
 
 class MissingData(FileNotFoundError, ValueError):
-    """The files of a data set are not there: an error of the caller like all others here, and a missing file."""
+    """The files of an image set are not there. Like every mistake of the caller it is also a ValueError."""
 
 
 def cache_folder(folder: Path | None = None) -> Path:
-    """`folder`, else `SIB_CACHE`, else `~/.cache/sibcore`."""
+    """Return `folder`, else that of the environment variable `SIB_CACHE`, else `~/.cache/sibcore`."""
     return Path(folder or os.environ.get("SIB_CACHE") or "~/.cache/sibcore").expanduser().resolve()
 
 
 def find_source(name: str, source: Path | None, file_names: Sequence[str], help: str) -> Path:
-    """The archive or folder of a data set: `source`, or one of `file_names` in `SIB_DATA` or the cache folder."""
+    """Return the archive or folder with the pictures of an image set, or raise `MissingData`.
+
+    Args:
+        name: name of the set, for the error message.
+        source: the path that the user gave, if any.
+        file_names: names to look for in the folder of `SIB_DATA` and in the cache folder, if no path was given.
+        help: the end of the error message, which says how to get the files.
+    """
     if source is not None:
         source = Path(source).expanduser().absolute()
         if not source.exists():
             raise MissingData(f"{name}: {source} does not exist; {help}")
         return source
-    data = os.environ.get("SIB_DATA")
-    places = [*([Path(data).expanduser().resolve()] if data else []), cache_folder()]
-    found = [place / file_name for place in places for file_name in file_names if (place / file_name).exists()]
-    if not found:
-        looked = " or ".join(map(str, places))
-        raise MissingData(f"{name}: found none of {', '.join(file_names)} in {looked}; {help}")
-    return found[0]
+    folders = [cache_folder()]
+    if os.environ.get("SIB_DATA"):
+        folders.insert(0, Path(os.environ["SIB_DATA"]).expanduser().resolve())
+    for folder in folders:
+        for file_name in file_names:
+            if (folder / file_name).exists():
+                return folder / file_name
+    looked_in = " or ".join(map(str, folders))
+    raise MissingData(f"{name}: found none of {', '.join(file_names)} in {looked_in}; {help}")
 
 
 def check_counts(name: str, where: Path, labels: Sequence[str], classes: Sequence[str], count: int, help: str) -> None:
-    """An error that names the classes without exactly `count` images, and those that are none of `classes`."""
+    """Raise a ValueError unless each of the `classes` has exactly `count` images and no image has another label."""
     found = collections.Counter(labels)
     wrong = [f"{label} has {found[label]}" for label in classes if found[label] != count]
     wrong += [f"{label} is not one of its classes" for label in sorted(found) if label not in classes]
@@ -102,12 +117,13 @@ def check_counts(name: str, where: Path, labels: Sequence[str], classes: Sequenc
 
 
 def few(problems: Sequence[str], most: int = 5) -> str:
-    """The first problems as one line, and how many more there are."""
-    return "; ".join(problems[:most]) + (f"; and {len(problems) - most} more" if len(problems) > most else "")
+    """Return the first `most` problems in one line, and the number of the others."""
+    line = "; ".join(problems[:most])
+    return f"{line}; and {len(problems) - most} more" if len(problems) > most else line
 
 
 def image_set(name: str, images: np.ndarray, index: Index) -> ImageSet:
-    """Put pixels and index together; also for sets that are made in memory."""
+    """Make an image set of uint8 pixels `[N, H, W, 3]` and their index. The pixels become read-only."""
     if len(index.labels) != len(images):
         raise ValueError(f"{name}: {len(images)} images but {len(index.labels)} labels")
     images.flags.writeable = False

@@ -1,9 +1,9 @@
-"""The one decoded copy of an image set on disk.
+"""Keep the decoded pixels of an image set on disk.
 
 Pictures are decoded once into `<cache>/datasets/<name>-<key>/images.npy`, a memory-mapped uint8 array, with everything
-else in `index.json` beside it. The key names the source (`Files.key` says how), so a changed source gives a new folder.
-A folder appears in one rename when it is whole, and its content is checked against its hash when opened. Who may read
-and write it is up to the umask, so that a group can share a cache.
+else in `index.json` beside it. The key stands for the files that the pictures came from (see `Source.key`), so that
+changed files give a new folder. A folder appears in one rename when it is whole, and its content is checked against its
+hash each time it is opened. The umask decides who may read and write it, so that a group can share a cache.
 """
 
 from __future__ import annotations
@@ -21,27 +21,35 @@ from filelock import FileLock
 
 from sibcore.datasets.base import ImageSet, Index, cache_folder, image_set
 
-Decoded = tuple[Iterable[np.ndarray], Index]  # images [size, size, 3] one after another, and the rest
+Decoded = tuple[Iterable[np.ndarray], Index]  # images [size, size, 3] one after another, and everything else
 
 
 def cached(name: str, key: str, size: int, decode: Callable[[], Decoded], cache: Path | None = None) -> ImageSet:
-    """The image set in the cache folder, made of what `decode` gives if it is not there or damaged."""
+    """Return the image set that is kept in the cache folder, and make it first if it is missing or damaged.
+
+    Args:
+        name: name of the set.
+        key: stands for the files that the pictures come from.
+        size: height and width of the images, in pixels.
+        decode: called to make the images and the index.
+        cache: the cache folder, or None for the usual one.
+    """
     folder = cache_folder(cache) / "datasets" / f"{name}-{key}"
-    found = _open(name, folder)  # without a lock, which those who may only read the cache could not take
-    if found is None:
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{folder}.lock"):
-                found = _open(name, folder) or _build(name, folder, size, decode)
-        except OSError as error:
-            raise ValueError(
-                f"{name}: cannot keep the decoded images in {folder} ({error}); set SIB_CACHE to a folder to write to"
-            ) from error
-    return found
+    found = _open(name, folder)  # without a lock, because some users may only read the cache
+    if found:
+        return found
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            return _open(name, folder) or _build(name, folder, size, decode)
+    except OSError as error:
+        raise ValueError(
+            f"{name}: cannot keep the decoded images in {folder} ({error}); set SIB_CACHE to a folder to write to"
+        ) from error
 
 
 def _build(name: str, folder: Path, size: int, decode: Callable[[], Decoded]) -> ImageSet:
-    """Make `folder` and open it; whoever calls holds its lock, so the name of the folder in the making is free."""
+    """Make `folder` and open it. The caller holds its lock, so that no other process uses the scratch folder."""
     scratch = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(scratch, ignore_errors=True)  # left behind by a process that was killed
     try:
@@ -62,13 +70,13 @@ def _build(name: str, folder: Path, size: int, decode: Callable[[], Decoded]) ->
 
 
 def _save(path: Path, images: Iterable[np.ndarray], shape: tuple[int, ...]) -> None:
-    """Write images one after another as a .npy file, uint8 of this shape; an error if there is no room for them.
+    """Write images one after another as a .npy file of this shape, or raise a ValueError if there is no room for them.
 
-    No memory map: one that meets a full disk ends the process without a word.
+    The file is not written through a memory map, because a full disk would end the process without an error.
     """
     need = math.prod(shape)
     try:
-        if shutil.disk_usage(path.parent).free < need:  # rather now than after minutes, and the disk stays usable
+        if shutil.disk_usage(path.parent).free < need:  # fail now and not after minutes, with a full disk
             raise OSError(errno.ENOSPC, "no room")
         with path.open("wb") as file:
             header = {"descr": "|u1", "fortran_order": False, "shape": shape}
@@ -85,11 +93,11 @@ def _save(path: Path, images: Iterable[np.ndarray], shape: tuple[int, ...]) -> N
 
 
 def _open(name: str, folder: Path) -> ImageSet | None:
-    """The image set in `folder`, or None where it is missing, unreadable or does not match its hash."""
+    """Return the image set in `folder`, or None if it is missing, unreadable or does not match its hash."""
     try:
         images = np.load(folder / "images.npy", mmap_mode="r", allow_pickle=False)
         written = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         found = image_set(name, images, Index(**written["index"]))
         return found if found.sha256 == written["sha256"] else None
-    except Exception:  # whatever a broken header leads to: EOFError, SyntaxError, RecursionError, ...
+    except Exception:  # a broken header leads to errors of many kinds: EOFError, SyntaxError, RecursionError, ...
         return None

@@ -1,9 +1,9 @@
-"""Fetch data sets, and only when asked to: `sib data get pacs`."""
+"""Download image sets, and only when asked to: `sib data get pacs`."""
 
 from __future__ import annotations
 
 import http.client
-import socket
+import io
 import time
 import urllib.error
 import urllib.request
@@ -21,9 +21,12 @@ BLOCK = 1 << 18
 
 
 def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
-    """Download the data set `name` into the folder `to` (default: the cache folder) and return where it is.
+    """Download an image set and return the path of its archive or folder.
 
-    `accept_terms` says that the user accepts the terms of its owners, for a set that has such terms.
+    Args:
+        name: one of `sibcore.datasets.MODULES`.
+        to: the folder to save it in; by default the cache folder.
+        accept_terms: whether the user accepts the terms of the owners, for a set that has such terms.
     """
     data, folder = module(name), cache_folder(to)
     if not hasattr(data, "FOUND_AS"):
@@ -39,34 +42,35 @@ def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
 
 
 def overview() -> str:
-    """Every data set: what it is, and where it was found or how to get it."""
-    return "\n".join(f"{name}\n    {about}\n    {state}" for name, about, state in map(_describe, MODULES))
-
-
-def _describe(name: str) -> tuple[str, str, str]:
-    data = module(name)
-    about = data.__doc__.partition("\n")[0]
-    if not hasattr(data, "FOUND_AS"):
-        return name, about, data.HELP
-    try:
-        return name, about, f"found: {find_source(name, None, data.FOUND_AS, data.HELP)}"
-    except FileNotFoundError:
-        return name, about, f"not here: {data.HELP}"
+    """Return a text with three lines for each image set: its name, what it is, and where it is or how to get it."""
+    lines = []
+    for name in MODULES:
+        data = module(name)
+        state = data.HELP
+        if hasattr(data, "FOUND_AS"):
+            try:
+                state = f"found: {find_source(name, None, data.FOUND_AS, data.HELP)}"
+            except FileNotFoundError:
+                state = f"not here: {data.HELP}"
+        about = data.__doc__.partition("\n")[0]
+        lines += [name, f"    {about}", f"    {state}"]
+    return "\n".join(lines)
 
 
 def _cifar100(folder: Path) -> Path:
-    """CIFAR-100 as torchvision keeps it, whose checksums it uses; only the transfer is ours, to be resumable."""
+    """Download CIFAR-100 as torchvision keeps it. The transfer is our own, because torchvision's cannot be resumed."""
     from sibcore.datasets._torchvision import torchvision
 
     cifar100 = torchvision.datasets.CIFAR100
     unpacked = folder / cifar100.base_folder
     if not unpacked.is_dir():
         fetch(cifar100.url, folder / cifar100.filename, lambda path: check_md5(path, cifar100.tgz_md5))
-    cifar100(folder, download=True)  # finds the archive there and unpacks it, or finds all done
+    cifar100(folder, download=True)  # unpacks the archive that is there, unless that was done before
     return unpacked
 
 
 def check_md5(path: Path, md5: str) -> None:
+    """Raise a ValueError unless the file has this md5, the checksum that CIFAR's authors published."""
     from sibcore.datasets._torchvision import torchvision
 
     found = torchvision.datasets.utils.calculate_md5(path)
@@ -75,10 +79,19 @@ def check_md5(path: Path, md5: str) -> None:
 
 
 def fetch(url: str, path: Path, check: Callable[[Path], None]) -> Path:
-    """The file at `url`, saved as `path`, if `check(file)` raises no ValueError.
+    """Download a file unless it is there already, check it, and return its path.
 
-    It grows in `<path>.part`, where a broken download goes on later, and is renamed once it is whole and checked.
-    A file that is already at `path` is checked, too, but never deleted.
+    The file grows as `<path>.part`, where a broken download goes on later. It is renamed once it is whole and checked.
+    A file that is already at `path` is checked as well, but never deleted.
+
+    Args:
+        url: the address.
+        path: where the file is saved.
+        check: raises a ValueError if a file is not the published one.
+
+    Raises:
+        ConnectionError: if the download did not succeed; another try may.
+        ValueError: if the file is not the published one.
     """
     by_hand = f"or fetch it by other means, save it as {path} and run the same command again"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,33 +113,34 @@ def fetch(url: str, path: Path, check: Callable[[Path], None]) -> Path:
 
 
 def _download(url: str, part: Path) -> None:
-    """Fill `part`, connecting again as long as each connection brings the file further."""
-    best = -1
+    """Fill the file `part`, and connect again as long as each connection makes it longer than it ever was."""
+    longest = -1
     for _ in range(limits.CONNECTIONS):
         if _connect(url, part):
             return
-        if _size(part) <= best:
+        if _size(part) <= longest:
             break
-        best = _size(part)
+        longest = _size(part)
     raise ConnectionError(f"the connection broke after {_size(part)} bytes")
 
 
 def _connect(url: str, part: Path) -> bool:
-    """Add to `part` what one connection gives; whether the file is whole then."""
+    """Add to the file `part` what one connection gives, and tell whether it is whole then."""
     have = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
     try:
-        response = urllib.request.build_opener(_Handler).open(request, timeout=limits.SILENCE)
+        response = urllib.request.build_opener(_PacedHandler).open(request, timeout=limits.SILENCE)
     except urllib.error.HTTPError as error:
         if not have or error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
         if error.headers["Content-Range"] == f"bytes */{have}":
             return True  # nothing was left to send
-        part.unlink()  # longer than the file, so a part of something else
+        part.unlink()  # it is longer than the file, so it is a part of another one
         return False
     with response:
         resumed = response.status == HTTPStatus.PARTIAL_CONTENT
-        have = have if resumed else 0  # a server that knows no ranges begins with the first byte
+        if not resumed:  # a server that does not support ranges sends the file from its beginning
+            have = 0
         # the length is None where the server does not know it, as for GitHub's archives
         total = None if response.length is None else have + response.length
         bar = meter(total, part.stem, "B", initial=have, unit_scale=True, unit_divisor=1024)
@@ -142,7 +156,7 @@ def _connect(url: str, part: Path) -> bool:
 
 
 def _read(response: http.client.HTTPResponse) -> bytes | None:
-    """The next block: empty at the end, None where the connection broke."""
+    """Return the next block: empty at the end of the file, None if the connection broke."""
     try:
         return response.read1(BLOCK)
     except (OSError, http.client.HTTPException):
@@ -150,21 +164,29 @@ def _read(response: http.client.HTTPResponse) -> bytes | None:
 
 
 def _size(part: Path) -> int:
+    """Return the size of a file in bytes, 0 if there is none."""
     return part.stat().st_size if part.exists() else 0
 
 
 class TooSlow(Exception):
-    """A server sends so little that the download would never end."""
+    """A server sends so few bytes that the download would never end."""
 
 
-class _Paced(socket.SocketIO):
-    """The bytes of a socket, headers and all, as long as they come at a fair pace.
+class _PacedReader(io.RawIOBase):
+    """Reads from a socket, headers included, and raises `TooSlow` if bytes come too slowly for a while.
 
-    The timeout of the socket is no help against a server that sends a byte now and then: each lets it start anew.
+    The socket's own timeout does not help against a server that sends a byte now and then, because it starts anew with
+    each byte.
     """
 
+    def __init__(self, socket: io.RawIOBase) -> None:
+        self.socket, self.since, self.count = socket, time.monotonic(), 0
+
+    def readable(self) -> bool:
+        return True
+
     def readinto(self, buffer: memoryview) -> int | None:
-        count = super().readinto(buffer)
+        count = self.socket.readinto(buffer)
         self.count += count or 0
         passed = time.monotonic() - self.since
         if count and passed > limits.PACE_SECONDS:
@@ -173,16 +195,26 @@ class _Paced(socket.SocketIO):
             self.since, self.count = time.monotonic(), 0
         return count
 
+    def close(self) -> None:
+        self.socket.close()
+        super().close()
 
-class _Response(http.client.HTTPResponse):
+
+class _PacedResponse(http.client.HTTPResponse):
+    """A response that is read through a `_PacedReader`."""
+
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
-        self.fp.raw.__class__ = _Paced  # the same socket, read in another way
-        self.fp.raw.since, self.fp.raw.count = time.monotonic(), 0
+        self.fp = io.BufferedReader(_PacedReader(self.fp.detach()))
 
 
-class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Opens addresses as the handlers of urllib do, with a `_Response`."""
+class _PacedHandler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens addresses as urllib does, with a `_PacedResponse`."""
 
-    def do_open(self, kind: type[http.client.HTTPConnection], *args: object, **options: object) -> _Response:
-        return super().do_open(type("Paced", (kind,), {"response_class": _Response}), *args, **options)
+    def do_open(self, connection: Callable, request: urllib.request.Request, **options: object) -> _PacedResponse:
+        def paced_connection(*args: object, **kwargs: object) -> http.client.HTTPConnection:
+            made = connection(*args, **kwargs)
+            made.response_class = _PacedResponse
+            return made
+
+        return super().do_open(paced_connection, request, **options)

@@ -1,4 +1,4 @@
-"""Your own images: a folder (or zip) of class folders, with a file that says which classes are in which split.
+"""Your own images: a folder (or zip) of class folders, with a file that lists the classes of each split.
 
     my-images/cat/1.jpg, my-images/cat/2.jpg, my-images/dog/1.jpg, ...      any sizes; png, jpg, bmp or webp
     my-images/splits.yaml      train: [cat, dog, ...]
@@ -6,9 +6,9 @@
                                test: [mouse, ...]
     data = datasets.load("folder", source="my-images", size=84)
 
-A split is a list of class folders, and no class may be in two: few-shot learning tests on classes it has not seen.
+A split is a list of class folders. No class may be in two splits, because few-shot learning tests on unseen classes.
 The file is `splits.yaml` or `splits.json` at the top of the folder, or the argument `splits`. Pictures are scaled to
-`size` x `size` pixels without cropping. Class folders in no split are left out, with a warning.
+`size` x `size` pixels without cropping. Class folders that are in no split are left out, with a warning.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from sibcore.datasets import limits
-from sibcore.datasets.archive import PICTURES, Files
+from sibcore.datasets.archive import PICTURES, Source
 from sibcore.datasets.base import ImageSet, Index, few, find_source
 from sibcore.datasets.pictures import decoded
 
@@ -37,38 +37,55 @@ HELP = (
 
 
 def load(source: Path | None = None, cache: Path | None = None, splits: Path | None = None, size: int = 84) -> ImageSet:
-    """The images of `<source>/<class>/<picture>`; `splits` is a file like splits.yaml that lies elsewhere."""
+    """Load the images `<source>/<class>/<picture>`.
+
+    Args:
+        source: the folder or zip.
+        cache: the cache folder, or None for the usual one.
+        splits: a file like splits.yaml that is kept elsewhere.
+        size: height and width of the images, in pixels.
+    """
     if source is None:
         raise ValueError(f"{NAME}: {HELP}")
-    files = Files(find_source(NAME, source, (), HELP))
+    files = Source(find_source(NAME, source, (), HELP))
     if splits is None:
         split_file = _find_split_file(files)
-        top, classes = split_file.parent, read_splits(files.read(str(split_file)), f"{files.path}: {split_file}")
+        top = split_file.parent
+        classes = read_splits(files.read(str(split_file)), f"{files.path}: {split_file}")
     else:
-        top, classes = PurePosixPath(), read_splits(Path(splits).read_bytes(), str(splits))
+        top = PurePosixPath()
+        classes = read_splits(Path(splits).read_bytes(), str(splits))
     pictures = _pictures_by_class(files, top, classes)
-    labels = [label for label, names in enumerate(pictures.values()) for _ in names]
+    labels, names = [], []
+    for label, of_class in enumerate(pictures.values()):
+        labels += [label] * len(of_class)
+        names += of_class
     index = Index(labels, classes=list(pictures), splits=classes)
-    every = [name for names in pictures.values() for name in names]
-    data = decoded(NAME, files, every, size, index, cache, size, classes)
-    return dataclasses.replace(data, name=f"{NAME}-{data.sha256[:12]}")  # runs of other pictures have other ids
+    data = decoded(NAME, files, names, size, index, cache, size, classes)
+    # the hash is part of the name, and with it of the ids of runs: runs on other pictures get other ids
+    return dataclasses.replace(data, name=f"{NAME}-{data.sha256[:12]}")
 
 
-class _Plain(yaml.BaseLoader):
-    """Takes every value as text: a class may be called "no" or "007"."""
+class _TextLoader(yaml.BaseLoader):
+    """Reads every value of a YAML file as text, so that a class may be called "no" or "007"."""
 
     def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node:
-        if self.check_event(yaml.AliasEvent):  # aliases of aliases make a list of billions out of 300 bytes
+        if self.check_event(yaml.AliasEvent):  # aliases of aliases turn 300 bytes into a list of billions
             raise yaml.YAMLError("aliases such as *name are not read, write the names out")
         return super().compose_node(parent, index)
 
 
 def read_splits(content: bytes, where: str) -> dict[str, list[str]]:
-    """Class names by split, from the JSON or YAML of a split file; `where` names it in errors."""
+    """Return the class names of each split, or raise a ValueError if this is not a valid split file.
+
+    Args:
+        content: the content of the file.
+        where: names the file in errors. If it ends in ".json" the content is JSON, else YAML.
+    """
     if len(content) > limits.SPLIT_BYTES:
         raise ValueError(f"{where} is too large for a split file: it has {len(content)} bytes; {HELP}")
     try:
-        splits = json.loads(content) if where.endswith(".json") else yaml.load(content, Loader=_Plain)
+        splits = json.loads(content) if where.endswith(".json") else yaml.load(content, Loader=_TextLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
         raise ValueError(f"{where} is neither JSON nor YAML ({error}); {HELP}") from error
     if not isinstance(splits, dict) or not splits or set(splits) - set(SPLITS):
@@ -77,7 +94,7 @@ def read_splits(content: bytes, where: str) -> dict[str, list[str]]:
     for split, classes in splits.items():
         if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
             raise ValueError(f"{where}: {split} must be a list of class names, but is {reprlib.repr(classes)}; {HELP}")
-    splits_of = collections.defaultdict(list)
+    splits_of = collections.defaultdict(list)  # of each class
     for split, classes in splits.items():
         for name in classes:
             splits_of[name].append(split)
@@ -87,8 +104,8 @@ def read_splits(content: bytes, where: str) -> dict[str, list[str]]:
     return splits
 
 
-def _find_split_file(files: Files) -> PurePosixPath:
-    """The split file at the top of the folder, or of the one folder that a zip holds."""
+def _find_split_file(files: Source) -> PurePosixPath:
+    """Return the name of the split file: at the top, or in the one folder that a zip holds."""
     found = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name in SPLIT_FILES]
     if len(found) != 1:
         many = "no file splits.yaml or splits.json" if not found else f"more than one: {few([*map(str, found)])}"
@@ -96,19 +113,20 @@ def _find_split_file(files: Files) -> PurePosixPath:
     return found[0]
 
 
-def _pictures_by_class(files: Files, top: PurePosixPath, splits: dict[str, list[str]]) -> dict[str, list[str]]:
-    """The names of the pictures of each class, in the order of the splits."""
+def _pictures_by_class(files: Source, top: PurePosixPath, splits: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the names of the pictures of each class, in the order of the splits."""
     found = collections.defaultdict(list)
     for name in files.pictures():
         found[PurePosixPath(name).parent].append(name)
     folders = {label: top / label for classes in splits.values() for label in classes}
-    problems = [
-        f"class {label} has no picture ({' '.join(PICTURES)}) in its folder {folder}"
-        if files.has_folder(str(folder))
-        else f"class {label} has no folder {folder}"
-        for label, folder in folders.items()
-        if folder not in found
-    ]
+    problems = []
+    for label, folder in folders.items():
+        if folder in found:
+            continue
+        if files.has_folder(str(folder)):
+            problems.append(f"class {label} has no picture ({' '.join(PICTURES)}) in its folder {folder}")
+        else:
+            problems.append(f"class {label} has no folder {folder}")
     if problems:
         raise ValueError(f"{files.path}: {few(problems)}; add what is missing, or take the class out of the split file")
     left_out = sorted(map(str, found.keys() - set(folders.values())))

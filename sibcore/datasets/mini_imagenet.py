@@ -2,7 +2,7 @@
 
 It is read from a folder (or zip) of class folders named by WordNet id, or from the csv files of Ravi & Larochelle
 (2017) beside a folder `images`. Rows are sorted by class and file name, so that both layouts of the same files give
-the same array and the same hash. Folders around the class folders do not count: the split goes by class.
+the same array and the same hash. Folders around the class folders do not matter, because splits are lists of classes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from sibcore.datasets.archive import Files
+from sibcore.datasets.archive import Source
 from sibcore.datasets.base import ImageSet, Index, check_counts, few, find_source
 from sibcore.datasets.folder import read_splits
 from sibcore.datasets.pictures import decoded
@@ -25,8 +25,8 @@ SPLITS = read_splits(Path(__file__).with_suffix(".yaml").read_bytes(), NAME)
 CLASSES = tuple(sorted(name for names in SPLITS.values() for name in names))
 
 # A public repository keeps the pictures of the lists of Ravi & Larochelle at 84x84, here pinned to one commit. Its own
-# folders train and val are not the few-shot split, and do not matter. The archive that GitHub packs for a commit need
-# not be the same bytes for ever, so the hash is that of the listing of its pictures; SHA256 is that of their pixels.
+# folders train and val are not the few-shot split and do not matter. GitHub may pack the archive of a commit into other
+# bytes one day, so LISTING is the hash of the listing of its pictures; SHA256 is that of the decoded image set.
 COMMIT = "557ebcae0db23651f9370f54a5f31b1f0fd4064d"
 URL = f"https://github.com/Deo0330/split_minidataset/archive/{COMMIT}.zip"
 LISTING = "5dafb16f9e6841831222ff2e0584174d0336cde4585242db7c31954cd0b9ab94"
@@ -45,8 +45,11 @@ HELP = (
 
 
 def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
-    """mini-ImageNet from `<class>/<picture>`, or from `{train,val,test}.csv` beside `images/<picture>`."""
-    files = Files(find_source(NAME, source, FOUND_AS, HELP))
+    """Load mini-ImageNet from `<class>/<picture>`, or from `{train,val,test}.csv` beside `images/<picture>`.
+
+    Warn if the pixels are not the known ones, as accuracies may then differ from published ones.
+    """
+    files = Source(find_source(NAME, source, FOUND_AS, HELP))
     rows = _rows(files)
     index = Index(labels=[CLASSES.index(label) for label, _ in rows], classes=CLASSES, splits=SPLITS)
     data = decoded(NAME, files, [name for _, name in rows], SIZE, index, cache)
@@ -61,18 +64,20 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
 
 
 def check_listing(path: Path) -> None:
-    """An error unless every picture in the archive is, bit by bit, the known one."""
-    files = Files(path)
-    files.check_listing({f"{label}/{PurePosixPath(name).name}": name for label, name in _rows(files)}, LISTING)
+    """Raise a ValueError unless every picture in the archive is, bit by bit, the known one."""
+    files = Source(path)
+    places = {f"{label}/{PurePosixPath(name).name}": name for label, name in _rows(files)}
+    files.check_listing(places, LISTING)
 
 
-def _rows(files: Files) -> list[tuple[str, str]]:
-    """(class, picture), sorted; an error unless every class has all its pictures."""
+def _rows(files: Source) -> list[tuple[str, str]]:
+    """Return (class, picture) pairs, sorted. Raise a ValueError unless every class has all its pictures."""
     tables = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name == "train.csv"]
     if tables:
         rows = [row for split in SPLITS for row in _table(files, tables[0].parent, split)]
     else:
-        rows = [(PurePosixPath(name).parent.name, name) for name in files.pictures()]  # a folder's name is its class
+        # the name of the folder that a picture lies in is its class
+        rows = [(PurePosixPath(name).parent.name, name) for name in files.pictures()]
     missing = [name for _, name in rows if name not in files]
     if missing:
         raise ValueError(f"{files.path}: the csv files name pictures that are not there: {few(missing)}; {HELP}")
@@ -80,14 +85,14 @@ def _rows(files: Files) -> list[tuple[str, str]]:
     return sorted(rows, key=lambda row: (row[0], PurePosixPath(row[1]).name))
 
 
-def _table(files: Files, top: PurePosixPath, split: str) -> Iterator[tuple[str, str]]:
-    """(class, picture) for every line of a csv file."""
+def _table(files: Source, top: PurePosixPath, split: str) -> Iterator[tuple[str, str]]:
+    """Yield a (class, picture) pair for every line of a split's csv file."""
     table = str(top / f"{split}.csv")
     if table not in files:
         raise ValueError(f"{files.path}: there is no {table} beside train.csv; {HELP}")
     try:
         lines = csv.DictReader(io.StringIO(files.text(table)), restval="")
-        names, rows = lines.fieldnames or (), [*lines]
+        names, rows = lines.fieldnames or (), list(lines)
     except csv.Error as error:
         raise ValueError(f"{files.path}: {table} is not a table with commas ({error}); fetch it again") from error
     if not {"filename", "label"} <= set(names):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sibcore.datasets.archive import Files
+from sibcore.datasets.archive import Source
 from sibcore.datasets.base import ImageSet, Index, few, find_source
 from sibcore.datasets.pictures import decode_one, decoded
 
@@ -23,8 +23,8 @@ COUNTS = {  # published number of images, in the order of CLASSES
 }
 DOMAINS = tuple(COUNTS)
 
-# The original site is gone; a public repository keeps the files, here pinned to one commit. The archive that GitHub
-# packs for a commit need not be the same bytes for ever, so the hash is that of the listing of its pictures.
+# The original site is gone. A public repository keeps the files, here pinned to one commit. GitHub may pack the archive
+# of a commit into other bytes one day, so LISTING is the hash of the listing of its pictures.
 COMMIT = "d586a6cf3db84896fb6cc465c7bf51bdaf6d65d8"
 URL = f"https://github.com/MachineLearning2020/Homework3-PACS/archive/{COMMIT}.zip"
 LISTING = "6a3e8284d17f09285dfb7e86f9d9cbcf629a0bdf90413e226957a3bba5f89a9a"
@@ -37,15 +37,20 @@ HELP = (
 
 
 def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE) -> ImageSet:
-    """PACS from a zip or folder `<domain>/<class>/<picture>`, at any depth, with images of `size` x `size` pixels.
+    """Load PACS from a zip or folder `<domain>/<class>/<picture>`, at any depth, with images of `size` x `size` pixels.
 
-    All classes are in the one split "all"; `domain_rows("photo")` are the rows of a domain.
+    All classes are in the one split "all"; `domain_rows("photo")` are the rows of a domain. Warn if the numbers of
+    pictures are not the published ones.
     """
-    files = Files(find_source(NAME, source, FOUND_AS, HELP))
+    files = Source(find_source(NAME, source, FOUND_AS, HELP))
     pictures = find_pictures(files)
     found = collections.Counter(place[:2] for place in pictures)
-    published = {(domain, label): n for domain in DOMAINS for label, n in zip(CLASSES, COUNTS[domain], strict=True)}
-    differ = [f"{'/'.join(p)} has {found[p]} images, published are {n}" for p, n in published.items() if found[p] != n]
+    differ = []
+    for domain in DOMAINS:
+        for label, published in zip(CLASSES, COUNTS[domain], strict=True):
+            count = found[domain, label]
+            if count != published:
+                differ.append(f"{domain}/{label} has {count} images, published are {published}")
     if differ:
         warnings.warn(f"{files.path} is not the published PACS: {few(differ)}", stacklevel=2)
     labels = [CLASSES.index(label) for _, label, _ in pictures]
@@ -55,24 +60,28 @@ def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE
 
 
 def samples(source: Path | None = None, size: int = 96) -> dict[tuple[str, str], np.ndarray]:
-    """One image [size, size, 3] for each (domain, class), without decoding the others."""
-    files = Files(find_source(NAME, source, FOUND_AS, HELP))
+    """Return one image, uint8 `[size, size, 3]`, of each (domain, class), without decoding the others."""
+    files = Source(find_source(NAME, source, FOUND_AS, HELP))
     first = {}
     for (domain, label, _), name in find_pictures(files).items():
         first.setdefault((domain, label), name)
     return {place: decode_one(files.read(name), f"{files.path}: {name}", size) for place, name in first.items()}
 
 
-def find_pictures(files: Files) -> dict[tuple[str, str, str], str]:
-    """(domain, class, file name) -> name in `files`, sorted; an error if a folder is missing or unexpected."""
-    below = [name.split("/") for name in files.pictures()]
-    tops = {tuple(parts[: parts.index(domain)]) for parts in below for domain in DOMAINS if domain in parts[:-1]}
+def find_pictures(files: Source) -> dict[tuple[str, str, str], str]:
+    """Return the name in `files` of each (domain, class, file name), sorted.
+
+    Raise a ValueError if a folder of a domain or class is missing, or if there are others.
+    """
+    tops = set()  # the folders that hold the folders of the domains
+    for name in files.pictures():
+        folders = name.split("/")[:-1]
+        tops |= {tuple(folders[: folders.index(domain)]) for domain in DOMAINS if domain in folders}
     if len(tops) != 1:
         many = "no folder with" if not tops else f"{len(tops)} folders with"
         raise ValueError(f"{files.path} is not PACS: there is {many} the domains {', '.join(DOMAINS)}; {HELP}")
-    top = "/".join(*tops)
-    names = files.pictures(top)
-    pictures = {tuple(name.removeprefix(f"{top}/").split("/")): name for name in names}
+    top = "/".join(tops.pop())
+    pictures = {tuple(name.removeprefix(f"{top}/").split("/")): name for name in files.pictures(top)}
 
     places = {place[:-1] for place in pictures}
     expected = {(domain, label) for domain in DOMAINS for label in CLASSES}
@@ -87,6 +96,7 @@ def find_pictures(files: Files) -> dict[tuple[str, str, str], str]:
 
 
 def check_listing(path: Path) -> None:
-    """An error unless every picture in the archive is, bit by bit, the one that was published."""
-    files = Files(path)
-    files.check_listing({f"PACS/{'/'.join(place)}": name for place, name in find_pictures(files).items()}, LISTING)
+    """Raise a ValueError unless every picture in the archive is, bit by bit, the one that was published."""
+    files = Source(path)
+    places = {f"PACS/{'/'.join(place)}": name for place, name in find_pictures(files).items()}
+    files.check_listing(places, LISTING)

@@ -1,4 +1,4 @@
-"""Progress that reads well in a terminal, in a notebook and in a log file."""
+"""Progress bars that read well in a terminal, in a notebook and in a log file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 
 def steps(total: int, what: str, unit: str = "step") -> Iterator[int]:
-    """`range(total)` with a bar; where nobody watches a terminal, a plain line every few seconds instead."""
+    """Count from 0 to `total - 1` and show the progress, as `meter` does."""
     with meter(total, what, f" {unit}s") as bar:
         for step in range(total):
             yield step
@@ -17,7 +17,16 @@ def steps(total: int, what: str, unit: str = "step") -> Iterator[int]:
 
 
 def meter(total: int | None, what: str, unit: str, **options: object) -> tqdm:
-    """A bar that is moved by hand, with `update(n)`; `total` is None where it is unknown."""
+    """Return a progress bar that is moved by `update(n)`.
+
+    On a terminal it is a bar. Elsewhere, as in a log file, it is a plain line every five seconds.
+
+    Args:
+        total: number of units, or None if it is unknown.
+        what: the title.
+        unit: the name of a unit.
+        options: further options of tqdm.
+    """
     watched = sys.stderr.isatty()
     return tqdm(
         total=total,

@@ -149,7 +149,7 @@ def _pictures(where: Path) -> dict[str, Reader]:
     path = where / "pictures.zip"
 
     def read_zip() -> None:
-        files = archive.Files(path)
+        files = archive.Source(path)
         names = files.pictures()
         for name in names[:20]:
             decoding.decode_one(files.read(name), name, 8)
@@ -214,7 +214,7 @@ def _texts(world: World, where: Path) -> dict[str, Reader]:
     cells = {"K": [0, 1, 3], "eta": ["1e-3", 0.1], "seed": "0:5", "mode": "plain"}
 
     def read_csv() -> None:
-        files = archive.Files(tables)
+        files = archive.Source(tables)
         for _, name in mini_imagenet._table(files, PurePosixPath(), "train"):
             _ = name in files
 

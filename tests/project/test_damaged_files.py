@@ -12,7 +12,7 @@ from tiny_images import untrained_network, write_zip
 
 from sibcore import train
 from sibcore.datasets import cache, mini_imagenet
-from sibcore.datasets.archive import Files
+from sibcore.datasets.archive import Source
 from sibcore.datasets.base import Index
 from sibcore.files import parse_json, read_tensors, weights_of, write_tensors
 from sibcore.sib import SIB
@@ -72,7 +72,7 @@ def test_what_is_no_network_is_named(tmp_path):
 def test_a_file_without_a_name_in_a_zip_is_passed_over(tmp_path):
     packed = write_zip(tmp_path / "a.zip", {"x": b"1", "cat/1.png": b"2"})
     packed.write_bytes(packed.read_bytes().replace(b"x", b"\0"))  # names end at a zero
-    assert Files(packed).names == ["cat/1.png"]
+    assert Source(packed).names == ["cat/1.png"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_file_without_a_name_in_a_zip_is_passed_over(tmp_path):
 def test_a_table_of_pictures_that_is_none_is_named(tmp_path, content):
     (tmp_path / "train.csv").write_text(content, newline="")
     with pytest.raises(ValueError, match=r"train\.csv"):
-        list(mini_imagenet._table(Files(tmp_path), PurePosixPath(), "train"))
+        list(mini_imagenet._table(Source(tmp_path), PurePosixPath(), "train"))
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_odd_pictures_are_labelled_and_broken_ones_told_by_name(tmp_path, capsys
 @pytest.mark.thorough
 def test_a_very_large_picture_is_read(tmp_path):
     Image.new("RGB", (12_000, 9_000), "red").save(tmp_path / "large.jpg")
-    found = predict.read_picture(predict.Files(tmp_path), "large.jpg", 32)
+    found = predict.read_picture(predict.Source(tmp_path), "large.jpg", 32)
     assert found.shape == (32, 32, 3)
     assert (np.abs(found.astype(int) - (254, 0, 0)) <= 2).all()
 

@@ -16,7 +16,7 @@ from tiny_images import plain, png, write_files, write_zip
 
 from sibcore import datasets
 from sibcore.datasets import limits
-from sibcore.datasets.archive import Files
+from sibcore.datasets.archive import Source
 from sibcore.datasets.folder import read_splits
 
 FILES = {"cat/1.png": png(plain(1)), "dog/1.png": png(plain(2)), "splits.yaml": b"train: [cat]\ntest: [dog]"}
@@ -50,7 +50,7 @@ def test_links_that_lead_back_are_passed_over(tmp_path):
         (folder / "cat" / f"here{number}").symlink_to(".")
     (folder / "itself.png").symlink_to("itself.png")
     with pytest.warns(UserWarning, match=r"lead nowhere: itself\.png"):
-        assert Files(folder).names == sorted(FILES)
+        assert Source(folder).names == sorted(FILES)
     with pytest.warns(UserWarning, match="lead nowhere"):
         assert load(folder, tmp_path).sha256 == first.sha256
 
@@ -62,7 +62,7 @@ def test_folders_linked_crosswise_in_countless_ways_are_an_error(tmp_path, monke
         for other in "abcdefgh".replace(name, ""):
             (tmp_path / name / other).symlink_to(tmp_path / other)
     with pytest.raises(ValueError, match="more than 10000 files; is a link leading astray"):
-        Files(tmp_path)
+        Source(tmp_path)
 
 
 def test_links_to_nothing_are_named_unless_hidden(tmp_path):
@@ -152,7 +152,7 @@ def test_a_member_that_unpacks_to_too_much_is_an_error_that_names_it(tmp_path):
 
 
 def test_a_member_that_admits_to_be_too_large_is_not_even_opened(tmp_path, monkeypatch):
-    files = Files(write_zip(tmp_path / "a.zip", FILES))
+    files = Source(write_zip(tmp_path / "a.zip", FILES))
     monkeypatch.setattr(files, "_open", None)
     with pytest.raises(ValueError, match=r"cat/1\.png is too large: at most 10 bytes"):
         files.read("cat/1.png", 10)
@@ -171,11 +171,11 @@ def test_what_the_archive_says_about_a_size_does_not_count(tmp_path):
     content[start : start + 4] = (100).to_bytes(4, "little")
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.png is damaged"):
-        Files(tmp_path / "a.zip").read("a.png", 1000)
+        Source(tmp_path / "a.zip").read("a.png", 1000)
 
 
 def test_a_file_that_grew_since_it_was_listed_is_not_read_past_the_limit(tmp_path):
-    files = Files(write_files(tmp_path, {"a.png": b"?"}))
+    files = Source(write_files(tmp_path, {"a.png": b"?"}))
     (tmp_path / "a.png").write_bytes(bytes(2000))
     with pytest.raises(ValueError, match=r"a\.png is too large: at most 1000 bytes"):
         files.read("a.png", 1000)
@@ -234,4 +234,4 @@ def test_a_zip_of_nothing_but_its_end_is_read(tmp_path):
     with zipfile.ZipFile(content := io.BytesIO(), "w"):
         pass
     (tmp_path / "a.zip").write_bytes(content.getvalue())
-    assert Files(tmp_path / "a.zip").names == []
+    assert Source(tmp_path / "a.zip").names == []

@@ -11,7 +11,7 @@ from tiny_images import plain, png, write_files, write_zip
 
 from sibcore import datasets
 from sibcore.datasets import pacs
-from sibcore.datasets.archive import Files
+from sibcore.datasets.archive import Source
 
 REAL = Path(os.environ.get("SIB_DATA", "/nowhere")) / "pacs.zip"
 TINY_COUNTS = {domain: (1 + number,) * 7 for number, domain in enumerate(pacs.DOMAINS)}
@@ -134,6 +134,6 @@ def test_the_published_counts_add_up_to_those_of_the_paper(monkeypatch):
 @pytest.mark.skipif(not REAL.is_file(), reason="SIB_DATA does not hold pacs.zip")
 def test_the_counts_written_down_are_those_of_the_real_archive(monkeypatch):
     monkeypatch.undo()
-    places = [place[:2] for place in pacs.find_pictures(Files(REAL))]
+    places = [place[:2] for place in pacs.find_pictures(Source(REAL))]
     for domain, counts in pacs.COUNTS.items():
         assert tuple(places.count((domain, label)) for label in pacs.CLASSES) == counts
