@@ -1,11 +1,13 @@
-"""SIB as one would write it down first: the yardstick of few_shot_speed.py.
+"""SIB as one would write it down first, which few_shot_speed.py compares sibcore with.
 
-Images go through f again in every step, augmented one by one for training; the inner step is `torch.autograd.grad` with
-`create_graph=True`; batch norm inside xi takes its statistics over all queries of a batch of tasks; evaluation takes
-one task at a time.
+Images pass through the backbone f again in every step, and are augmented one by one in training. The inner step is
+`torch.autograd.grad` with `create_graph=True`. Batch norm inside xi takes its statistics over all queries of a batch of
+tasks. Evaluation takes one task at a time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,14 @@ MEAN, STD = (0.507, 0.487, 0.441), (0.267, 0.257, 0.276)
 
 
 class ReferenceSIB(nn.Module):
-    """features: support [B, m, d], one-hot labels [B, m, k], query [B, n, d] -> logits [B, n, k]."""
+    """SIB on features, with one loop over the steps of eq. (sib).
+
+    Args:
+        ways: number of classes k.
+        dim: size d of the features.
+        steps: number of synthetic gradient steps K.
+        eta: their size.
+    """
 
     def __init__(self, ways: int, dim: int, steps: int, eta: float) -> None:
         super().__init__()
@@ -36,6 +45,7 @@ class ReferenceSIB(nn.Module):
         )
 
     def forward(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+        """Return logits `[B, n, k]` of queries `[B, n, d]`; support features are `[B, m, d]`, labels `[B, m, k]`."""
         prototypes = one_hot.mT @ F.normalize(support, dim=-1) / one_hot.sum(1).unsqueeze(-1)
         theta = prototypes * self.prototype_weight
         with torch.enable_grad():
@@ -48,23 +58,33 @@ class ReferenceSIB(nn.Module):
         return self.logits(query, theta)
 
     def logits(self, query: Tensor, theta: Tensor) -> Tensor:
+        """Classify queries `[B, n, d]` by their cosines with class weights `[B, k, d]`."""
         return self.scale * (self.bias + F.normalize(query, dim=-1) @ F.normalize(theta, dim=-1).mT)
 
 
-def transform(augment: bool):
+def transform(augment: bool) -> Callable[[Tensor], Tensor]:
+    """Return torchvision's transform of a uint8 image to the backbone's input, with random augmentation or without."""
     t = torchvision.transforms
     random = [t.RandomCrop(32, padding=4), t.ColorJitter(0.4, 0.4, 0.4), t.RandomHorizontalFlip()] if augment else []
     return t.Compose([t.ToPILImage(), *random, t.ToTensor(), t.Normalize(MEAN, STD)])
 
 
-def features_of(f: nn.Module, images: Tensor, index: Tensor, prepare) -> Tensor:
-    """uint8 images [N, 3, 32, 32] at index [B, m] -> features [B, m, d]."""
+def features_of(f: nn.Module, images: Tensor, index: Tensor, prepare: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return features `[B, m, d]` of the images at index `[B, m]`, out of uint8 images `[N, 3, 32, 32]`."""
     with torch.no_grad():
         batch = torch.stack([prepare(images[i]) for i in index.flatten().tolist()])
         return f(batch).view(*index.shape, -1)
 
 
-def train_step(model: ReferenceSIB, optimizer, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> None:
+def train_step(
+    model: ReferenceSIB,
+    optimizer: torch.optim.Optimizer,
+    support: Tensor,
+    one_hot: Tensor,
+    query: Tensor,
+    labels: Tensor,
+) -> None:
+    """Take one step of meta-training on a batch of tasks, whose queries have labels `[B, n]`."""
     logits = model(support, one_hot, query)
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     optimizer.zero_grad()
@@ -73,4 +93,5 @@ def train_step(model: ReferenceSIB, optimizer, support: Tensor, one_hot: Tensor,
 
 
 def accuracy(model: ReferenceSIB, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> float:
+    """Return the share of queries that are classified as their labels `[B, n]` say."""
     return (model(support, one_hot, query).argmax(-1) == labels).float().mean().item()

@@ -1,12 +1,14 @@
-"""What the whole paper profile costs, stage by stage: FLOPs counted, CPU time measured, GPU-hours estimated.
+"""Estimate what the whole paper profile costs, stage by stage: FLOPs, CPU time and GPU-hours.
 
     python benchmarks/sizing.py [--quick]
 
-FLOPs are those of matrix products and convolutions (a multiplication and an addition are two), counted on the project's
-own networks, forward and backward. CPU time is this machine's, one thread, in seconds of that thread, so that other
-load does not count. GPU-hours are an estimate: FLOPs over the peak of one A100 in TF32 (156 TFLOP/s) times an assumed
-utilisation, and for meta-training, whose kernels are tiny, at least an assumed time a step. Writes
-`results/tables/sizing.csv`, `.md` and `.tex`. `--quick` measures no CPU time.
+FLOPs are counted on the project's own networks, forward and backward. Only matrix products and convolutions count; a
+multiplication and an addition are two FLOPs. CPU time is measured on this machine with one thread, in seconds of that
+thread, so that other load does not count. GPU-hours are estimated: FLOPs over the peak of one A100 in TF32 (156
+TFLOP/s) times an assumed utilisation. Meta-training, whose kernels are tiny, takes at least an assumed time per step.
+
+The table is written to `results/tables/sizing.csv`, `.md` and `.tex`. With `--quick` no CPU time is measured and
+nothing is written.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -37,47 +40,63 @@ from sibrepro.studies.synthetic_gradients.plan import SyntheticGradientsNotebook
 
 PEAK = 156e12  # FLOP/s of one A100, dense TF32 (NVIDIA's data sheet)
 UTILISATION = {"conv4-64": 0.03, "conv4-128": 0.03, "wrn-28-10": 0.2, "resnet18": 0.15, "sib": 0.02}  # assumed
-LAUNCH = 4e-3  # seconds a meta-training step takes at least: hundreds of tiny kernels, one after the other (assumed)
+LAUNCH = 4e-3  # least seconds of a meta-training step, which launches hundreds of tiny kernels in turn (assumed)
 GPUS = (1, 8, 64)
 
 PIXELS = {"mini-imagenet": 84, "cifar-fs": 32}
-TRAINING, ALL = 64 * 600, 100 * 600  # images of either set: of the training classes, of all classes
-PACS_IMAGES, PACS_RUNS = 60 * 9991 * 4, 4 * 3 * 3  # epochs, images, turns; targets, methods, seeds
+TRAINING, ALL = 64 * 600, 100 * 600  # images of the training classes, and of all classes, in either image set
+PACS_IMAGES = 60 * 9991 * 4  # epochs, images, rotations
+PACS_RUNS = 4 * 3 * 3  # target domains, methods, seeds
 QUERY_SIZES = (3, 5, 10, 15, 30, 45)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Runs that do not depend on one another; `phase` says what must be finished before."""
+    """Runs of one kind, which do not depend on one another.
+
+    Attributes:
+        phase: a stage begins when all stages of earlier phases are finished.
+        name: the stage's name in the table.
+        runs: number of runs.
+        items: number of images, training steps or test tasks in a run.
+        flops: FLOPs of an item.
+        cpu_seconds: measured CPU seconds of an item, or NaN.
+        utilisation: the share of a GPU's peak that is assumed to be reached.
+        least: GPU seconds that an item takes at least.
+    """
 
     phase: int
     name: str
     runs: int
-    items: float  # of a run: images, steps or tasks
-    flops: float  # of an item
-    cpu_seconds: float  # of an item, on one thread here
+    items: float
+    flops: float
+    cpu_seconds: float
     utilisation: float
-    least: float = 0.0  # GPU seconds an item takes at least
+    least: float = 0.0
 
     @property
     def run_hours(self) -> float:
-        """Estimated hours of one run on one GPU."""
+        """Estimate the hours of one run on one GPU."""
         return self.items * max(self.flops / (PEAK * self.utilisation), self.least) / 3600
 
     @property
     def gpu_hours(self) -> float:
+        """Estimate the GPU-hours of all runs."""
         return self.runs * self.run_hours
 
 
 def flops(work: Callable[[], object]) -> int:
-    """FLOPs of matrix products and convolutions in `work()`, backward pass included if it has one."""
+    """Count the FLOPs of matrix products and convolutions in `work()`, with its backward pass if it has one."""
     with FlopCounterMode(display=False) as counter:
         work()
     return counter.get_total_flops()
 
 
-def cpu_seconds(work: Callable[[], object], least: float = 0.5) -> float:
-    """CPU seconds of one call on one thread, from calls of at least `least` seconds together, after a first one."""
+def cpu_seconds(work: Callable[[], object], least: float) -> float:
+    """Measure the CPU seconds of one call of `work()`.
+
+    It is called once to warm up, and then until the calls took `least` seconds together.
+    """
     work()
     calls, start = 0, time.process_time()
     while (spent := time.process_time() - start) < least:
@@ -87,16 +106,21 @@ def cpu_seconds(work: Callable[[], object], least: float = 0.5) -> float:
 
 
 def network_work(name: str, pixels: int, batch: int, train: bool, device: str = "cpu") -> Callable[[], object]:
-    """One batch through a feature network; in training with its cosine head and backward."""
+    """Return a function that passes one batch of images through a backbone.
+
+    In training it includes the cosine head, the loss and the backward pass.
+    """
     with torch.device(device):
         network = backbone(name, pixels).train(train)
         head = CosineHead(network.dim, 64, 10.0)
         images, labels = torch.zeros(batch, 3, pixels, pixels), torch.zeros(batch, dtype=torch.long)
-    return _step(lambda: head(network(images)), labels) if train else torch.no_grad()(lambda: network(images))
+    if train:
+        return lambda: F.cross_entropy(head(network(images)), labels).backward()
+    return torch.no_grad()(lambda: network(images))
 
 
 def sib_work(p: FewShot, train: bool) -> Callable[[], object]:
-    """A meta-training step (a batch of tasks), or one test task, without the stacking of many settings."""
+    """Return a function that takes one step of meta-training on a batch of tasks, or answers one test task."""
     with torch.device("meta"):
         dim = backbone(p.backbone, PIXELS[p.dataset]).dim
     tasks = Schedule().batch if train else 1
@@ -109,15 +133,13 @@ def sib_work(p: FewShot, train: bool) -> Callable[[], object]:
     def logits() -> Tensor:
         return sib(support, labels, query).flatten(0, 1)
 
-    return _step(logits, answers) if train else torch.no_grad()(logits)
-
-
-def _step(logits: Callable[[], Tensor], labels: Tensor) -> Callable[[], object]:
-    return lambda: F.cross_entropy(logits(), labels).backward()
+    if train:
+        return lambda: F.cross_entropy(logits(), answers).backward()
+    return torch.no_grad()(logits)
 
 
 def stages(measure: bool) -> list[Stage]:
-    """The paper profile's, in the order of their phases."""
+    """Return the stages of the paper profile in the order of their phases, and measure CPU times if asked to."""
     table_1 = FewShotNotebook(**of_profile("paper", "03_few_shot_tables"))
     gradients = SyntheticGradientsNotebook(**of_profile("paper", "04_synthetic_gradients"))
     origins = list(itertools.product(table_1.datasets, table_1.backbones))
@@ -134,22 +156,25 @@ def stages(measure: bool) -> list[Stage]:
 
 
 def _images(phase: int, what: str, name: str, pixels: int, images: int, measure: bool, runs: int = 1) -> Stage:
-    """Images through a feature network, which learns from them in phase 1."""
-    batch = 2
-    counted = flops(network_work(name, pixels, batch, phase == 1, "meta")) / batch
-    seconds = cpu_seconds(network_work(name, pixels, batch, phase == 1)) / batch if measure else float("nan")
-    return Stage(phase, f"{what} {name}", runs, images, counted, seconds, UTILISATION[name])
+    """Return a stage that passes images through a backbone, which learns from them in phase 1."""
+    batch, train, seconds = 2, phase == 1, math.nan
+    counted = flops(network_work(name, pixels, batch, train, "meta"))  # counting needs no numbers, so no time either
+    if measure:
+        seconds = cpu_seconds(network_work(name, pixels, batch, train), 0.5)
+    return Stage(phase, f"{what} {name}", runs, images, counted / batch, seconds / batch, UTILISATION[name])
 
 
 def _meta(what: str, experiments: Iterable[FewShot], measure: bool) -> list[Stage]:
-    """Meta-training and evaluation, averaged over the experiments of a table."""
-    kinds = Counter(dataclasses.replace(p, seed=0, eta=1.0) for p in experiments)
+    """Return the stages of meta-training and evaluation, whose costs are averaged over the experiments of a table."""
+    kinds = Counter(dataclasses.replace(p, seed=0, eta=1.0) for p in experiments)  # neither changes the costs
     p, schedule = next(iter(kinds)), Schedule()
     tested = schedule.steps // schedule.every * p.val_episodes + 2 * 2 * p.test_episodes  # 1 and 5 shots, best and last
 
     def stage(name: str, items: int, train: bool, least: float = 0.0) -> Stage:
-        works = [sib_work(kind, train) for kind in kinds]
-        costs = [(flops(work), cpu_seconds(work, 0.1) if measure else float("nan")) for work in works]
+        costs = []
+        for kind in kinds:
+            work = sib_work(kind, train)
+            costs.append([flops(work), cpu_seconds(work, 0.1) if measure else math.nan])
         mean = np.average(costs, axis=0, weights=list(kinds.values()))
         return Stage(3, f"{name}, {what}", kinds.total(), items, *mean, UTILISATION["sib"], least)
 
@@ -157,6 +182,7 @@ def _meta(what: str, experiments: Iterable[FewShot], measure: bool) -> list[Stag
 
 
 def table(found: Iterable[Stage]) -> pd.DataFrame:
+    """Return the published table, a row for each stage."""
     rows = [
         {
             "phase": stage.phase,
@@ -174,15 +200,22 @@ def table(found: Iterable[Stage]) -> pd.DataFrame:
     return pd.DataFrame(rows).round(4)
 
 
-def wall_hours(found: Iterable[Stage], gpus: int) -> float:
-    """Hours with so many GPUs: phases follow one another, runs of a phase are dealt out, none is shared."""
-    phases: dict[int, list[Stage]] = {}
-    for stage in found:
-        phases.setdefault(stage.phase, []).append(stage)
-    return sum(max(*(s.run_hours for s in p), sum(s.gpu_hours for s in p) / gpus) for p in phases.values())
+def wall_hours(found: Sequence[Stage], gpus: int) -> float:
+    """Estimate the hours of all stages on several GPUs.
+
+    Phases follow one another. The runs of a phase are shared out among the GPUs, but a run uses one GPU only, so a
+    phase takes at least as long as its longest run.
+    """
+    hours = 0.0
+    for _, phase in itertools.groupby(found, lambda stage: stage.phase):
+        several = [*phase]
+        longest = max(stage.run_hours for stage in several)
+        hours += max(longest, sum(stage.gpu_hours for stage in several) / gpus)
+    return hours
 
 
 def main() -> None:
+    """Print the table and the estimates, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="count FLOPs only, measure no CPU time")
     options = parser.parse_args()

@@ -1,11 +1,10 @@
-"""How fast is meta-training many settings in one pass, beside one after another?
+"""Measure how much faster it is to meta-train many settings in one pass than one after another.
 
     python benchmarks/stacked_speed.py [--rounds 7] [--threads 2] [--steps 50] [--no-compile]
 
 The 13 settings of the paper's table of K and eta (K = 0, and K = 1, 3, 5 with four step sizes each): 5-way 1-shot, 15
-queries, d = 256, batches of 8 tasks. Measurements take turns, so that a busy moment of the machine hits all of them;
-each number is the median over the rounds. The four settings of one K alone differ in eta only, which costs nothing:
-one of them is measured for all. The last line is JSON.
+queries, d = 256, batches of 8 tasks. Each number is the median over the rounds. The four settings of one K differ in
+eta only, which does not change the time of a step, so one of them is measured for all four. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ TARGETS = {"stacked_ratio": 3}
 
 
 def main() -> None:
+    """Measure, and print the time of all settings one after another over their time in one pass."""
     parser = turns.parser(__doc__)
     parser.add_argument("--steps", type=int, default=50, help="steps of a measurement")
     options = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
-    """Each measurement by name: called, it trains for a moment and returns steps per second."""
+    """Return the measurements by name: functions that train for a moment and return steps per second."""
     generator = torch.Generator().manual_seed(0)
     bank = torch.randn(CLASSES * PER_CLASS, DIM, generator=generator)
     sampler = EpisodeSampler(torch.arange(CLASSES).repeat_interleave(PER_CLASS), WAYS, SHOTS, QUERIES, seed=0)
@@ -45,6 +45,7 @@ def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
     options = {"compile": compile, "report": lambda line: None}
 
     def alone(K: int) -> Callable[[], float]:
+        """Return the measurement of one setting that trains by itself."""
         model = SIB(WAYS, DIM, K, 1e-3)
         return lambda: train(model, bank, sampler, schedule, **options)[-1]["steps_per_second"]
 
@@ -53,8 +54,9 @@ def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
     def together() -> float:
         return train([stack], bank, [sampler], schedule, **options)[0][0][-1]["steps_per_second"]
 
-    measurements = {f"alone, K = {K}": alone(K) for K in sorted({K for K, _ in SETTINGS})}
-    return measurements | {"stacked, 13 settings": together}
+    measurements = {f"alone, K = {K}": alone(K) for K in dict(SETTINGS)}
+    measurements["stacked, 13 settings"] = together
+    return measurements
 
 
 if __name__ == "__main__":
