@@ -1,9 +1,9 @@
-"""Meta-training of SIB on episodes of features, as runs.
+"""Runs that meta-train a SIB on episodes of features.
 
     sib few-shot --data cifar-fs --backbone conv4-64 --shots 1 5 --K 0 1 3 5
 
-Trainings are long runs: stopped, they go on; finished, they are loaded. Those that differ in K, eta and seed alone are
-meta-trained together, each as if it were alone.
+A training that was stopped goes on from its last checkpoint, and a finished one is loaded. Runs that differ only in K,
+eta and seed are meta-trained together, which is faster; each ends as if it had been trained alone.
 """
 
 from __future__ import annotations
@@ -33,48 +33,64 @@ from sibrepro.meta_training.banks import Banks, banks_of, numbers, tasks
 from sibrepro.meta_training.settings import OLDEST, FewShot
 
 CHECKPOINTS = {"best": train.BEST, "last": train.LAST}
-BLOCK = "block.json"  # which experiments a folder of the cache trains together
-Block = list[list[FewShot]]  # [S][E]: seeds, each with the same settings of K and eta
+BLOCK = "block.json"  # The file in a folder of the cache that lists which runs are trained together there.
+Block = list[list[FewShot]]  # Runs that are trained together: a row for each seed, all rows with the same K and eta.
+History = list[dict[str, Any]]  # The rows that `sibcore.train` writes during a training.
 
 
 def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = None) -> Record:
-    """Return the run of one meta-training, with the trained SIB in its checkpoints "best" and "last"."""
-    return FEW_SHOT.run(_of(p, data), data=data, network=network)
+    """Return the run of one meta-training, with the trained SIB in its checkpoints "best" and "last".
+
+    Args:
+        p: the settings.
+        data: the image set; it is loaded by name if images are needed and it is not given.
+        network: the file of the feature network; it is pretrained if it is needed and not given.
+    """
+    return FEW_SHOT.run(_on(p, data), data=data, network=network)
 
 
 def compute(p: FewShot, banks: Banks, folder: Path) -> Numbers:
     """Meta-train, and test both checkpoints ("best" by validation, and "last") on one and on five shots.
 
     Returns:
-        metrics: accuracies in percent, such as "best/1shot", each with a "..._ci95"; the best "validation".
-        arrays: such as "best/1shot", queries answered rightly in each test task; the history of the training.
+        metrics: accuracies in percent, such as "best/1shot", each with a "..._ci95"; the best "validation" accuracy.
+        arrays: the number of correctly answered queries of each test task, such as "best/1shot"; the training history
+            as "step", "loss", "accuracy" and "validation".
     """
     return results(p, folder, banks, _meta_train([[p]], banks, folder)[0][0])
 
 
 def together(settings: Sequence[FewShot], data: ImageSet | None = None, network: Path | None = None) -> list[Record]:
-    """Return the run of each experiment, in their order; what is not done yet is trained now, together if possible."""
-    settings = [_of(p, data) for p in settings]
+    """Return the run of each meta-training, in the given order. What has not run yet is trained now.
+
+    Args:
+        settings: the settings of the runs.
+        data: the image set, as for `few_shot`.
+        network: the file of the feature network, as for `few_shot`.
+    """
+    settings = [_on(p, data) for p in settings]
     origins = {p: banks_of(p, data, network) for p in settings}
 
     def todo() -> dict[FewShot, Inputs]:
+        """Return what has not run yet."""
         return {p: origin for p, origin in origins.items() if not FEW_SHOT.is_done(p, origin)}
 
     for block, origin in _stopped(todo()):
         _train_block(block, origin)
     for block in blocks([*todo()]):
-        if sum(map(len, block)) > 1:
-            _train_block(block, origins[block[0][0]])
+        first, *others = _flat(block)
+        if others:
+            _train_block(block, origins[first])
     return [few_shot(p, data, network) for p in settings]
 
 
-def _of(p: FewShot, data: ImageSet | None) -> FewShot:
-    """Return the experiment on these images: those of your own have a name made of their content."""
+def _on(p: FewShot, data: ImageSet | None) -> FewShot:
+    """Return the settings under the name of these images. For a user's own images it is made of their content."""
     return dataclasses.replace(p, dataset=data.name) if data else p
 
 
 def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
-    """Return the SIB that a few-shot run trained."""
+    """Return the SIB of one checkpoint ("best" or "last") that a few-shot run left."""
     tensors, about = record.files.checkpoint(checkpoint)
     model = SIB(**about["model"])
     put_weights(model, tensors)
@@ -84,9 +100,13 @@ def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
 def trained_with(
     p: FewShot, trained: Record | None = None, data: ImageSet | None = None, network: Path | None = None
 ) -> Inputs:
-    """Return the SIB (its best checkpoint) that the few-shot run of `p` trained, and the features it was trained on.
+    """Return what a test of a trained SIB is computed from: the SIB ("best") and the features it was trained on.
 
-    It is the published run, or the run of this machine, unless a record is given.
+    Args:
+        p: the settings of the few-shot run that trained it.
+        trained: that run; by default the published one, or else the one of this machine.
+        data: the image set, as for `few_shot`.
+        network: the file of the feature network, as for `few_shot`.
     """
     trained = trained or FEW_SHOT.published(p) or few_shot(p, data, network)
     origin = banks_of(p, data, network)
@@ -94,45 +114,51 @@ def trained_with(
     return Inputs(hashes, lambda: (trained_sib(trained), origin.load()))
 
 
-def results(p: FewShot, folder: Path, banks: Banks, history: list[dict[str, Any]]) -> Numbers:
-    """Return the metrics and arrays of a meta-training that has left its checkpoints in `folder`."""
+def results(p: FewShot, folder: Path, banks: Banks, history: History) -> Numbers:
+    """Test the checkpoints that a meta-training left in `folder`, and return its metrics and arrays (see `compute`)."""
     device, bank, scores = pick_device(), banks["test"], {}
     for shots in sorted({1, 5, p.shots}):
+        # Classes may have too few images for the test on another number of shots, which is then left out. If they have
+        # too few for p.shots itself, the sampler says so.
         if shots != p.shots and bank.labels.bincount().min() < shots + p.queries:
-            continue  # no second test for want of images; with p.shots itself the sampler says what is wrong
+            continue
         fixed = tasks(dataclasses.replace(p, shots=shots), bank, "test").to(device)
         for name, file in CHECKPOINTS.items():
             trained, _ = train.load_sib(folder / file)
             scores[f"{name}/{shots}shot"] = evaluate(trained.to(device), bank.features, fixed)
     metrics, arrays = numbers(scores, p.ways * p.queries)
     curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "validation")}
-    return metrics | {"validation": 100 * max(row["validation"] for row in history)}, arrays | curves
+    return metrics | {"validation": 100 * curves["validation"].max().item()}, arrays | curves
 
 
 def training_tasks(p: FewShot, bank: Features) -> EpisodeSampler:
-    """The stream of tasks to learn from."""
+    """Return the sampler of the tasks that a meta-training learns from."""
     options = {"alpha": p.alpha or None, "views": max(p.views, 1), "class_names": bank.classes}
     return EpisodeSampler(bank.labels.to(pick_device()), p.ways, p.shots, p.queries, p.seed, **options)
 
 
 def untrained(p: FewShot, dim: int) -> SIB:
-    """The model of an experiment before its training."""
+    """Return the SIB of a run before its training."""
     options = {name: getattr(p, name) or None for name in ("normalise", "reduction")}
     options |= {name: getattr(p, name) for name in ("fidelity", "transductive", "equivariant", "seed")}
     return SIB(p.ways, dim, p.K, p.eta, **options).to(pick_device())
 
 
 def schedule(p: FewShot) -> train.Schedule:
+    """Return the optimiser, the learning rate and the number of steps of a run."""
     return dataclasses.replace(train.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
 
 
-def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[list[dict[str, Any]]]]:
-    """Train the models of a block in one pass; histories [S][E]. A folder of one run holds that run's own files."""
+def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[History]]:
+    """Train the SIBs of a block together and return their histories, in rows like those of the block.
+
+    The checkpoints of a block of one run lie in `folder` itself, those of run e of row s in its folder `<s>-<e>`.
+    """
     first, bank = block[0][0], banks["train"]
     features = bank.views.flatten(0, 1) if first.views else bank.features
-    models = [[untrained(p, features.shape[1]) for p in stream] for stream in block]
-    samplers = [training_tasks(stream[0], bank) for stream in block]
-    alone = sum(map(len, block)) == 1
+    models = [[untrained(p, features.shape[1]) for p in row] for row in block]
+    samplers = [training_tasks(row[0], bank) for row in block]
+    alone = len(_flat(block)) == 1
     histories = train.train(
         models[0][0] if alone else models,
         features,
@@ -140,90 +166,105 @@ def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[list[dict
         schedule(first),
         validation=(banks["val"].features, tasks(first, banks["val"], "val").to(pick_device())),
         folder=folder,
-        compile=any(p.K for p in block[0]) and first.steps >= 10_000,  # compiling takes about a minute
+        compile=any(p.K for p in block[0]) and first.steps >= 10_000,  # Compiling takes about a minute.
     )
     return [[histories]] if alone else histories
 
 
 def blocks(settings: Sequence[FewShot]) -> list[Block]:
-    """Experiments that can be trained together: alike in all but K, eta and seed, each seed with the same K and eta."""
-    streams: dict[FewShot, list[FewShot]] = {}
+    """Group runs that can be trained together.
+
+    The runs of a block differ only in K, eta and seed, and every seed has the same values of K and eta.
+    """
+    rows: dict[FewShot, list[FewShot]] = {}
     for p in sorted(settings, key=lambda p: (p.seed, p.K, p.eta)):
-        streams.setdefault(dataclasses.replace(p, K=0, eta=1.0), []).append(p)
+        rows.setdefault(dataclasses.replace(p, K=0, eta=1.0), []).append(p)
     found: dict[tuple[FewShot, ...], Block] = {}
-    for stream in streams.values():
-        found.setdefault(tuple(dataclasses.replace(p, seed=0) for p in stream), []).append(stream)
+    for row in rows.values():
+        but_for_the_seed = tuple(dataclasses.replace(p, seed=0) for p in row)
+        found.setdefault(but_for_the_seed, []).append(row)
     return list(found.values())
 
 
-def _train_block(block: Block, origin: Inputs) -> None:
-    """Train a block in the cache folder, where it can go on, and write the run of each of its models.
+def _flat(block: Block) -> list[FewShot]:
+    """Return the settings of all runs of a block in one list."""
+    return [p for row in block for p in row]
 
-    The folder goes last: what is killed before starts from finished trainings. Each run's time is its share.
-    """
+
+def _train_block(block: Block, origin: Inputs) -> None:
+    """Train a block in a folder of the cache, from its last checkpoint if it was stopped, and write all of its runs."""
     folder = _folder(block, origin)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with local.lock(folder):
-        if not all(FEW_SHOT.is_done(p, origin) for stream in block for p in stream):
+        if not all(FEW_SHOT.is_done(p, origin) for p in _flat(block)):
             _train_and_record(block, origin, folder)
 
 
 def _train_and_record(block: Block, origin: Inputs, folder: Path) -> None:
-    begun = _begun(folder / BLOCK)
-    if begun and begun["code"] != FEW_SHOT.code:
-        changes = fingerprint.listed(fingerprint.changed(begun["code"], FEW_SHOT.code))
-        local.say(f"a stopped training of {sum(map(len, block))} models starts again (code changed: {changes})")
+    """Train a block in `folder` and write its runs.
+
+    The folder is removed last: if this is killed earlier, the next attempt starts from finished trainings.
+    """
+    runs = _flat(block)
+    _, code = _begun(folder / BLOCK) or (block, FEW_SHOT.code)
+    if code != FEW_SHOT.code:
+        changes = fingerprint.listed(fingerprint.changed(code, FEW_SHOT.code))
+        local.say(f"a stopped training of {len(runs)} models starts again (code changed: {changes})")
         shutil.rmtree(folder)
-    about = {"settings": [[as_dict(p) for p in stream] for stream in block], "code": FEW_SHOT.code}
+    about = {"settings": [[as_dict(p) for p in row] for row in block], "code": FEW_SHOT.code}
     write_atomically(folder / BLOCK, json.dumps(about).encode())
-    banks, count, began = origin.load(), sum(map(len, block)), time.perf_counter()
+    banks, began = origin.load(), time.perf_counter()
     histories = _meta_train(block, banks, folder)
-    share = max(time.perf_counter() - began, train.seconds(histories[0][0])) / count  # part of it may be long ago
-
-    def keep(p: FewShot, folder: Path, trained: Path, history: list[dict[str, Any]]) -> Numbers:
-        for file in CHECKPOINTS.values():
-            write_atomically(folder / file, (trained / file).read_bytes())
-        metrics, arrays = results(p, folder, banks, history)
-        return metrics | {"trained_together": count}, arrays
-
-    for s, stream in enumerate(block):
-        for e, p in enumerate(stream):
-            kept = functools.partial(keep, trained=folder / f"{s}-{e}", history=histories[s][e])
-            FEW_SHOT.run(p, origin=origin, compute=kept, spent=share)
-    (folder / BLOCK).unlink()  # first: what is left of the folder is no stopped block
+    # An attempt that was stopped spent part of the time, which only the history knows.
+    seconds = max(time.perf_counter() - began, train.seconds(histories[0][0]))
+    for s, row in enumerate(block):
+        for e, p in enumerate(row):
+            record = functools.partial(_take_over, folder / f"{s}-{e}", histories[s][e], banks, len(runs))
+            FEW_SHOT.run(p, origin=origin, compute=record, spent=seconds / len(runs))
+    (folder / BLOCK).unlink()  # First, so that what is left of the folder does not pass for a stopped block.
     shutil.rmtree(folder)
 
 
+def _take_over(trained: Path, history: History, banks: Banks, count: int, p: FewShot, folder: Path) -> Numbers:
+    """Copy one run's checkpoints from its block's folder `trained` to its own, and return its metrics and arrays."""
+    for file in CHECKPOINTS.values():
+        write_atomically(folder / file, (trained / file).read_bytes())
+    metrics, arrays = results(p, folder, banks, history)
+    return metrics | {"trained_together": count}, arrays
+
+
 def _stopped(todo: Mapping[FewShot, Inputs]) -> Iterator[tuple[Block, Inputs]]:
-    """Yield blocks that were begun, with some of what is to do; the rest of them alone would be another block."""
+    """Yield the blocks whose training was stopped and that have a run in `todo`, with what they are computed from.
+
+    Such a block goes on as a whole. Its missing runs alone would be another block, which starts from the beginning.
+    """
     for file in sorted((cache_folder() / "stacks").glob(f"*/{BLOCK}")):
         begun = _begun(file)
         if begun is None:
             continue
-        block = begun["block"]
-        origin = next((todo[p] for stream in block for p in stream if p in todo), None)
+        block, _ = begun
+        origin = next((todo[p] for p in _flat(block) if p in todo), None)
         if origin and file.parent == _folder(block, origin):
             yield block, origin
 
 
-def _begun(file: Path) -> dict[str, Any] | None:
-    """Return the experiments ("block") and the "code" of a training that was begun; None if it is gone or damaged."""
+def _begun(file: Path) -> tuple[Block, dict[str, str]] | None:
+    """Return the block of a training that was begun and the code it began with; None if the file is gone or damaged."""
     try:
         about = parse_json(file.read_bytes())
-        block = [[FewShot(**p) for p in stream] for stream in about["settings"]]
-        return {"block": block, "code": dict(about["code"])}
+        return [[FewShot(**p) for p in row] for row in about["settings"]], dict(about["code"])
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def _folder(block: Block, origin: Inputs) -> Path:
-    """Return the folder of a block: the same for the same settings and features, so that it is found again."""
-    what = [[as_dict(p) for stream in block for p in stream], origin.hashes, FEW_SHOT.version]
-    return cache_folder() / "stacks" / key_of(what)
+    """Return the folder of a block in the cache. It depends on settings and features only, so it is found again."""
+    made_of = [[as_dict(p) for p in _flat(block)], origin.hashes, FEW_SHOT.version]
+    return cache_folder() / "stacks" / key_of(made_of)
 
 
-# A training computed again with another number of threads was seen to move accuracies by up to 0.13 points; a trained
-# model tested again, hardly at all.
+# Another number of threads rounds differently. Training amplifies that, and moved accuracies by up to 0.13 points;
+# testing a trained model again hardly changes anything.
 FEW_SHOT = Experiment(
     "few_shot",
     FewShot,
@@ -233,5 +274,5 @@ FEW_SHOT = Experiment(
     oldest=OLDEST,
     tolerance={"trained_together": None, "*_ci95": 0.1, "*": 0.5},
     checkpoints=("best",),
-    kept_here=("last/",),  # answers of the last checkpoint: their means are among the metrics
+    kept_here=("last/",),  # Only the means of the last checkpoint are published, as metrics.
 )
