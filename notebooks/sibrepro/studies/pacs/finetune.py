@@ -1,11 +1,12 @@
-"""Stage 1 of domain adaptation: all of a network with ImageNet's weights learns from labelled source domains.
+"""Stage 1 of domain adaptation: fine-tune a whole network with ImageNet's weights on labelled source domains.
 
-A step sees so many images of each source domain, and the cosine head tells their classes apart. With `turned` it also
-sees images of every domain, the target among them, each turned by some quarters, and a second head tells by how many
-(Xu et al., 2019): the one thing that is learned of the target, and it needs no labels.
+A step sees a few images of each source, whose classes a cosine head tells apart. With `Recipe.turned` it also sees
+images of every domain, the target among them, each turned by some quarters. A second head learns to tell by how many
+(Xu et al., 2019). This is all that is learned from the target, and it needs no labels.
 
-Everything random in step t is drawn from a generator seeded by (seed, t), so weights, Adam's moments and the step are
-the whole state: an interrupted run that goes on, with as many threads as it began with, ends in the same numbers.
+Everything random in step t is drawn from a generator seeded by (seed, t). Weights, Adam's moments and the step are
+therefore the whole state: an interrupted run that is continued with as many threads as it began with ends in the same
+numbers.
 
     <folder>/checkpoint.safetensors    the state at the last multiple of `every` steps
 """
@@ -37,29 +38,36 @@ from sibcore.vision.backbones import exact_convolutions
 from sibcore.vision.features import extract
 from sibcore.vision.pretrain import CHECKPOINT, CosineHead, one_cycle
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # what Adam keeps beside each parameter
+MOMENTS = ("exp_avg", "exp_avg_sq")  # what torch's AdamW keeps beside each parameter
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """How to fine-tune."""
+    """How to fine-tune a network."""
 
     steps: int = setting(300, least=1)
     batch: int = setting(24, least=1)  # images of each source domain in a step
-    turned: int = setting(0, least=0)  # turned images of each domain in a step; 0: rotation is not learned
-    turn_weight: float = setting(0.3, least=0)  # of the rotation loss
-    peak_lr: float = setting(1e-3, above=0)  # of AdamW, with one cycle
-    warm_up: float = setting(0.2, above=0, below=1)  # part of all steps in which the learning rate rises
+    turned: int = setting(0, least=0)  # turned images of each domain in a step; with 0 rotation is not learned
+    turn_weight: float = setting(0.3, least=0)  # weight of the rotation loss
+    peak_lr: float = setting(1e-3, above=0)  # highest learning rate of AdamW, which follows one cycle
+    warm_up: float = setting(0.2, above=0, below=1)  # share of the steps in which the learning rate rises
     weight_decay: float = setting(0.01, least=0)
-    jitter: float = setting(0.4, least=0, below=1)
+    jitter: float = setting(0.4, least=0, below=1)  # of brightness, contrast and saturation
     grey: float = setting(0.1, least=0, below=1)  # share of the images that lose their colours
-    scale: float = setting(10.0, above=0)  # of the cosine head, at first
+    scale: float = setting(10.0, above=0)  # initial scale of the cosine head
     every: int = setting(50, least=1)  # steps between checkpoints
-    seed: int = setting(0, least=0)
+    seed: int = setting(0, least=0)  # of the heads' initial weights and of everything drawn in a step
 
 
 def make_model(network: nn.Module, dim: int, classes: int, recipe: Recipe) -> nn.Sequential:
-    """`f`, the network, with `head` for the classes and `turn_head` for quarter turns; the seed decides theirs."""
+    """Return the network as `f`, with a new `head` for the classes and a new `turn_head` for the turns.
+
+    Args:
+        network: the feature network.
+        dim: length of its features.
+        classes: number of classes.
+        recipe: its seed decides the weights of the heads.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         head = CosineHead(dim, classes, recipe.scale)
@@ -69,7 +77,10 @@ def make_model(network: nn.Module, dim: int, classes: int, recipe: Recipe) -> nn
 
 @torch.no_grad()
 def start_from_means(model: nn.Sequential, images: Tensor, labels: Tensor) -> None:
-    """Put the class means of a few labelled images, seen from their own mean, into the head, few-shot's lambda."""
+    """Set the class weights to the lambda of few-shot tasks, with a few labelled images as the support set.
+
+    These are class means, from which the mean over classes is subtracted.
+    """
     features = unit(extract(model.f, images).to(model.head.weight))
     means = class_means(features, labels.to(features.device), len(model.head.weight))[0]
     model.head.weight.copy_(unit(means - means.mean(0)))
@@ -85,17 +96,33 @@ def finetune(
     folder: Path,
     report: Callable[[str], None] = print,
 ) -> list[dict[str, float]]:
-    """Train `model` in place; goes on where an earlier call in `folder` stopped. A row of history for each checkpoint.
+    """Train `model` in place, and continue where an earlier call in `folder` stopped.
 
-    images uint8 [N, H, W, 3], labels [N]; sources: rows of each domain with labels; unlabelled: rows of all domains
-    whose turns are told apart. Labels of other rows than those in `sources` are never looked at.
+    Args:
+        model: the network with its heads, as `make_model` returns it.
+        images: uint8 `[N, H, W, 3]`.
+        labels: classes `[N]`. Only those of rows in `sources` are used.
+        sources: the rows of each source.
+        unlabelled: the rows of each domain whose images are turned.
+        recipe: how to train.
+        folder: where the checkpoint is.
+        report: is called with a line of text at each checkpoint.
+
+    Returns:
+        the history, a row for each checkpoint: "step", and the means of "loss", "accuracy" and "turn_loss" since the
+        last one.
+
+    Raises:
+        FloatingPointError: if the loss becomes NaN or infinite.
+        ValueError: if the checkpoint in `folder` belongs to another run.
     """
-    device = next(model.parameters()).device
+    device, checkpoint = next(model.parameters()).device, folder / CHECKPOINT
     optimizer = torch.optim.AdamW(model.parameters(), recipe.peak_lr, weight_decay=recipe.weight_decay)
     seen = hash_of([*sources, *unlabelled, *(labels[rows] for rows in sources)])
     same = {"recipe": dataclasses.asdict(recipe), "rows": seen, "code": fingerprint.reachable(__name__)}
     about = same | {"history": [], "threads": torch.get_num_threads(), "seconds": 0.0}
-    about = _resume(folder / CHECKPOINT, model, optimizer, about, same)
+    if checkpoint.exists():
+        about = _resume(checkpoint, model, optimizer, same)
     model.train()
     with threads(about["threads"]):
         for first in range(len(about["history"]) * recipe.every, recipe.steps, recipe.every):
@@ -104,27 +131,20 @@ def finetune(
             for step in range(first, last):
                 optimizer.param_groups[0]["lr"] = one_cycle(step, recipe.steps, recipe)
                 optimizer.zero_grad()
-                loss, numbers = _losses(model, images, labels.to(device), sources, unlabelled, recipe, step)
-                loss.backward()
+                objective, numbers = _losses(model, images, labels.to(device), sources, unlabelled, recipe, step)
+                objective.backward()
                 optimizer.step()
                 sums += numbers
-            means = (sums / (last - first)).tolist()
-            if not all(map(math.isfinite, means)):
+            if not sums.isfinite().all():
                 raise FloatingPointError(f"the loss became NaN or infinite before step {last}: lower peak_lr")
+            loss, accuracy, turn_loss = (sums / (last - first)).tolist()
             about["seconds"] += time.perf_counter() - began
-            row = {"step": last, **dict(zip(("loss", "accuracy", "turn_loss"), means, strict=True))}
-            about["history"].append(row)
-            moments = {
-                f"{kind}.{name}": optimizer.state[p][kind]
-                for name, p in model.named_parameters()
-                for kind in MOMENTS
-                if p in optimizer.state
-            }
-            write_tensors(folder / CHECKPOINT, weights_of(model) | moments, about)
+            about["history"].append({"step": last, "loss": loss, "accuracy": accuracy, "turn_loss": turn_loss})
+            write_tensors(checkpoint, weights_of(model) | _moments(model, optimizer), about)
             left = about["seconds"] / last * (recipe.steps - last) / 60
             report(
-                f"step {last}/{recipe.steps}  loss {row['loss']:.3f}  accuracy {100 * row['accuracy']:.1f} %  "
-                f"turn loss {row['turn_loss']:.3f}  {left:.0f} min left"
+                f"step {last}/{recipe.steps}  loss {loss:.3f}  accuracy {100 * accuracy:.1f} %  "
+                f"turn loss {turn_loss:.3f}  {left:.0f} min left"
             )
     model.eval()
     return about["history"]
@@ -139,45 +159,61 @@ def _losses(
     recipe: Recipe,
     step: int,
 ) -> tuple[Tensor, Tensor]:
-    """What a step descends, and for the history: cross-entropy and accuracy of the classes, the rotation loss."""
-    device = labels.device
+    """Return what a step minimises, and for the history the class loss, the accuracy and the rotation loss."""
     generator = torch.Generator().manual_seed(combine(recipe.seed, step))
     upright = torch.cat([_some(rows, recipe.batch, generator) for rows in sources])
     others = [_some(rows, recipe.turned, generator) for rows in unlabelled] if recipe.turned else []
-    rows = torch.cat([upright, *others])
-    turns = torch.randint(TURNS, (len(rows) - len(upright),), generator=generator)
-    padding = images.shape[1] // 8
-    pictures = augment(images[rows], draw(len(rows), padding, recipe.jitter, generator), padding)
-    without = torch.rand(len(rows), generator=generator) < recipe.grey
-    greys = (pictures * pictures.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True).expand_as(pictures)
-    pictures = torch.where(without[:, None, None, None], greys, pictures)
-    turned = [picture.rot90(int(turn), (1, 2)) for picture, turn in zip(pictures[len(upright) :], turns, strict=True)]
-    pictures = torch.stack([*pictures[: len(upright)], *turned]).to(device, memory_format=torch.channels_last)
+    rows, count = torch.cat([upright, *others]), len(upright)
+    turns = torch.zeros(len(rows), dtype=torch.long)
+    turns[count:] = torch.randint(TURNS, (len(rows) - count,), generator=generator)
+    pictures = _pictures(images[rows], turns, recipe, generator)
     with exact_convolutions():
-        features = model.f(pictures)
-    logits, wanted = model.head(features[: len(upright)]), labels[upright.to(device)]
+        features = model.f(pictures.to(labels.device, memory_format=torch.channels_last))
+    logits, wanted = model.head(features[:count]), labels[upright.to(labels.device)]
     loss = F.cross_entropy(logits, wanted)
     turn_loss = loss.new_zeros(())
     if recipe.turned:
-        turn_loss = F.cross_entropy(model.turn_head(features[len(upright) :]), turns.to(device))
+        turn_loss = F.cross_entropy(model.turn_head(features[count:]), turns[count:].to(labels.device))
     accuracy = (logits.argmax(1) == wanted).float().mean()
     numbers = torch.stack([loss, accuracy, turn_loss]).detach().cpu()
     return loss + recipe.turn_weight * turn_loss, numbers
 
 
+def _pictures(images: Tensor, turns: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor:
+    """Augment images uint8 `[n, H, W, 3]`, take the colours off some, and turn each by quarters, `[n, 3, H, W]`."""
+    padding = images.shape[1] // 8
+    pictures = augment(images, draw(len(images), padding, recipe.jitter, generator), padding)
+    is_grey = torch.rand(len(images), generator=generator) < recipe.grey
+    greys = (pictures * pictures.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
+    pictures = torch.where(is_grey[:, None, None, None], greys, pictures)
+    return torch.stack([picture.rot90(int(turn), (1, 2)) for picture, turn in zip(pictures, turns, strict=True)])
+
+
 def _some(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """So many of the rows, none twice."""
+    """Draw `count` of the rows, none of them twice."""
     if len(rows) < count:
         raise ValueError(f"a domain has {len(rows)} images, fewer than the {count} of a step: lower batch or turned")
     return rows[torch.randperm(len(rows), generator=generator)[:count]]
 
 
-def _resume(
-    path: Path, model: nn.Module, optimizer: torch.optim.AdamW, about: dict[str, Any], same: dict[str, Any]
-) -> dict[str, Any]:
-    """Put the checkpoint at `path` into model and optimizer and return its `about`; the one given if there is none."""
-    if not path.exists():
-        return about
+def _moments(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """Return the state of AdamW for a checkpoint. A rotation head that does not learn has none."""
+    found = {}
+    for name, parameter in model.named_parameters():
+        state = optimizer.state.get(parameter, {})
+        found |= {f"{kind}.{name}": state[kind] for kind in MOMENTS if kind in state}
+    return found
+
+
+def _resume(path: Path, model: nn.Module, optimizer: torch.optim.AdamW, same: dict[str, Any]) -> dict[str, Any]:
+    """Load a checkpoint into model and optimizer, and return what it says about itself.
+
+    Args:
+        path: the checkpoint.
+        model: the model.
+        optimizer: its optimizer.
+        same: what the checkpoint must agree with: the recipe, the images and the code.
+    """
     tensors, about = read_tensors(path)
     fingerprint.check_code(path.parent, about.get("code"), same["code"])
     check_same(path, about, {name: value for name, value in same.items() if name != "code"})
@@ -191,7 +227,7 @@ def _resume(
 
 
 def own_statistics(network: nn.Module, images: Tensor, batch: int = 64) -> None:
-    """Batch norms of `network` take on the statistics of these images [N, H, W, 3] (AdaBN, Li et al., 2016)."""
+    """Give the batch norms of `network` the statistics of these images `[N, H, W, 3]` (AdaBN, Li et al., 2016)."""
     device = next(network.parameters()).device
     mixed = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
     parts = mixed.tensor_split(math.ceil(len(images) / batch))

@@ -1,17 +1,16 @@
-"""Stage 1 on PACS as runs: a network fine-tuned on some domains, and what it then says of every image.
+"""Stage 1 on PACS as runs: a network is fine-tuned on some domains, and its features of every image are kept.
 
-    first_stage(FineTuned(without="sketch", turned=6))          the target is sketch, with rotation: "Rot"
-    first_stage(FineTuned(without="cartoon+sketch"))            photo and art alone: its errors on cartoon are those of
-                                                                an unseen domain, and cartoon's labels may be used
+    first_stage(FineTuned(without="sketch", turned=6))    the target is sketch, and rotations are learned: "Rot"
+    first_stage(FineTuned(without="cartoon+sketch"))      only photo and art are sources; on cartoon it errs as on an
+                                                          unseen domain, but cartoon's labels may be used in stage 2
 
-Labels of the domains in `without` are used for nothing but their own score, which nothing else looks at.
+Labels of the domains in `without` are used for nothing but the accuracy on these domains, on which nothing depends.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,29 +27,32 @@ from sibcore.vision.features import extract
 from sibrepro.facts import Experiment, Inputs, Numbers, Record
 from sibrepro.facts.record import as_dict
 from sibrepro.studies.pacs import finetune
-from sibrepro.studies.pacs.experiment import first_rows, split
+from sibrepro.studies.pacs.experiment import first_rows, share_right, split
 from sibrepro.studies.pacs.finetune import Recipe, make_model, own_statistics, start_from_means
 from sibrepro.studies.pacs.rotations import hashes, turn
 
 FEATURES = "features.safetensors"
-HELD_OUT = 0.1  # share of each source domain that f does not see
-SOME = 2048  # of the images that f learned from, so many, or a few more, are looked at afterwards
-COUNTED = 1024  # likewise, of any domain, to take statistics from
-BATCH = 28  # images at a time, in extraction: what a CPU's cache holds
+HELD_OUT = 0.1  # share of each source that the network does not learn from
+SOME = 2048  # about how many of the images that the network learned from are kept as features
+COUNTED = 1024  # about how many images of a domain its batch-norm statistics are taken from
+BATCH = 28  # images at a time when features are extracted, so that activations fit a CPU's cache
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FineTuned(Recipe):
-    """One fine-tuning; the seed is of held-out images, too."""
+    """The settings of one fine-tuning. The seed also decides which images are held out."""
 
     dataset: str = setting("pacs")
-    backbone: str = setting("efficientnet-lite0")  # with ImageNet's weights
+    backbone: str = setting("efficientnet-lite0")  # the network, with ImageNet's weights
     size: int = setting(96, least=1)  # width of the images in pixels
-    without: str = setting("sketch")  # domains that are not sources, joined by +
+    without: str = setting("sketch")  # the domains that are not sources, joined by +
 
 
 def first_stage(p: FineTuned, data: ImageSet | None = None) -> Record:
-    """Return the run of one fine-tuning, with features in its file `features.safetensors`."""
+    """Return the run of one fine-tuning, with features in its file `features.safetensors`.
+
+    `data` are the images, if the caller has loaded them.
+    """
     return FINE_TUNED.run(p, data=data)
 
 
@@ -62,17 +64,22 @@ def inputs(p: FineTuned, data: ImageSet | None = None) -> Inputs:
 
 
 def compute(p: FineTuned, loaded: tuple[ImageSet, nn.Module], folder: Path) -> Numbers:
-    """Fine-tune the network, and leave what it then says of every image in the folder.
+    """Fine-tune the network, and write its features of every image to a file in `folder`.
 
-    The file has unit features, float16: "features" [M, d] of the images "rows" [M] under the sources' statistics,
-    "part" [M] being 0 for images that f learned from, 1 for held-out ones and 2 for those of other domains;
-    "own/<domain>" [n, d] of each other domain; where rotation is learned "turned/<domain>" and "turned/held_out"
-    [3, n, d]; "head" [k, d] and "turn_head" [4, d + 1].
+    The file holds unit features as float16:
+
+        features            of the images "rows" under the batch-norm statistics of the sources, [M, d]
+        rows                [M]
+        part                0 for images that the network learned from, 1 for held-out images, 2 for other domains, [M]
+        own/<domain>        of each other domain under its own batch-norm statistics, [n, d]
+        turned/<domain>     of the same images in three turns, and turned/held_out; only where rotation is learned,
+                            [3, n, d]
+        head, turn_head     the weights of the two heads, [k, d] and [4, d + 1]
 
     Returns:
-        metrics: accuracy in percent of the cosine head on "held_out" source images and on each domain that is no
-            source, such as "sketch", and under its own batch-norm statistics, "sketch/own".
-        arrays: the history.
+        metrics: accuracy in percent on "held_out" images of the sources and on each other domain, such as "sketch"; the
+            same under the domain's own batch-norm statistics, such as "sketch/own".
+        arrays: the history of the training.
     """
     data, network = loaded
     device, labels = pick_device(), torch.from_numpy(data.labels)
@@ -86,49 +93,66 @@ def compute(p: FineTuned, loaded: tuple[ImageSet, nn.Module], folder: Path) -> N
     history = finetune.finetune(model, images, labels, learn, [*learn, *others.values()], recipe, folder)
 
     seen = torch.cat([every(rows, SOME // len(learn)) for rows in learn])
-    tested = {"held_out": torch.cat(held_out)} | others
-    parts = [seen, *tested.values()]
-    rows = torch.cat(parts)
-    own_statistics(model.f, images[every(seen, COUNTED)])
-    found = {"features": _features(model.f, images[rows]), "rows": rows}
-    found["part"] = torch.cat([torch.full((len(part),), min(place, 2)) for place, part in enumerate(parts)]).byte()
-    upright = dict(zip(tested, found["features"].split([*map(len, parts)])[1:], strict=True))
-    for name, rows in tested.items():
-        if p.turned:
-            turned = turn(images[rows])[1:]
-            found[f"turned/{name}"] = _features(model.f, turned.flatten(0, 1)).unflatten(0, turned.shape[:2])
-    for name, rows in others.items():
-        own_statistics(model.f, images[every(rows, COUNTED)])
-        found[f"own/{name}"] = _features(model.f, images[rows])
+    found = _features_of_all(model.f, images, seen, torch.cat(held_out), others, bool(p.turned))
     found["head"] = unit(model.head.weight.detach()).cpu()
     found["turn_head"] = torch.cat([model.turn_head.weight, model.turn_head.bias[:, None]], 1).detach().cpu()
     write_tensors(folder / FEATURES, found, {"settings": as_dict(p)})
 
     def accuracy(features: Tensor, rows: Tensor) -> float:
-        return 100 * ((features.float() @ found["head"].T).argmax(1) == labels[rows]).double().mean().item()
+        """Return the accuracy of the cosine head in percent."""
+        return 100 * share_right((features.float() @ found["head"].T).argmax(1), labels[rows])
 
-    metrics: dict[str, Any] = {}
-    for name, rows in tested.items():
-        metrics[name] = accuracy(upright[name], rows)
-        if name in others:
-            metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], rows)
-    curves = {name: np.array([row[name] for row in history]) for name in ("step", "loss", "accuracy", "turn_loss")}
-    return metrics, curves
+    held = found["part"] == 1
+    metrics = {"held_out": accuracy(found["features"][held], found["rows"][held])}
+    for name, rows in others.items():
+        metrics[name] = accuracy(found["features"][torch.isin(found["rows"], rows)], rows)
+        metrics[f"{name}/own"] = accuracy(found[f"own/{name}"], rows)
+    return metrics, {name: np.array([row[name] for row in history]) for name in history[0]}
 
 
 def split_rows(p: FineTuned, data: ImageSet) -> tuple[list[Tensor], list[Tensor], dict[str, Tensor]]:
-    """Rows of each source domain to learn from, held-out rows of each, and rows of each other domain by its name."""
+    """Return the rows of each source to learn from, held-out rows of each source, and rows of other domains by name."""
     others = {name: torch.from_numpy(data.domain_rows(name)) for name in p.without.split("+")}
     return *split(torch.from_numpy(data.domains), data.domain_names, others, HELD_OUT, p.seed), others
 
 
 def every(rows: Tensor, count: int) -> Tensor:
-    """Of rows in their order every second, third, ..., so that about `count` are left."""
+    """Return about `count` rows, at even distances in their order."""
     return rows[:: max(1, len(rows) // count)]
 
 
+def _features_of_all(
+    f: nn.Module, images: Tensor, seen: Tensor, held_out: Tensor, others: dict[str, Tensor], turned: bool
+) -> dict[str, Tensor]:
+    """Return the features that `compute` writes. The batch-norm statistics of `f` change on the way.
+
+    Args:
+        f: the fine-tuned network.
+        images: all images.
+        seen: rows of images that the network learned from.
+        held_out: rows of held-out images of the sources.
+        others: rows of each other domain.
+        turned: whether turned images are needed, too.
+    """
+    tested = {"held_out": held_out} | others
+    rows = torch.cat([seen, *tested.values()])
+    part = torch.full((len(rows),), 2, dtype=torch.uint8)
+    part[: len(seen) + len(held_out)] = 1
+    part[: len(seen)] = 0
+    own_statistics(f, images[every(seen, COUNTED)])
+    found = {"features": _features(f, images[rows]), "rows": rows, "part": part}
+    if turned:
+        for name, rows in tested.items():
+            in_turns = turn(images[rows])[1:]
+            found[f"turned/{name}"] = _features(f, in_turns.flatten(0, 1)).unflatten(0, in_turns.shape[:2])
+    for name, rows in others.items():
+        own_statistics(f, images[every(rows, COUNTED)])
+        found[f"own/{name}"] = _features(f, images[rows])
+    return found
+
+
 def _features(network: nn.Module, images: Tensor) -> Tensor:
-    """Unit features, float16 [n, d]."""
+    """Return unit features as float16, `[n, d]`."""
     return unit(extract(network, images, batch=BATCH)).cpu().half()
 
 
@@ -140,5 +164,5 @@ FINE_TUNED = Experiment(
     keeps_files=True,
     state=finetune.CHECKPOINT,
     oldest=("dataset backbone size without steps batch turned turn_weight peak_lr grey seed").split(),
-    tolerance={"*": 5.0},  # 300 steps: each of them moves single images
+    tolerance={"*": 5.0},  # percentage points, since each of the 300 steps can change the class of single images
 )

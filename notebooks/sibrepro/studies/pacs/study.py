@@ -1,4 +1,4 @@
-"""Notebook 05: adaptation to a new domain on PACS."""
+"""The study behind notebook 05: SIB adapts a classifier to a domain of PACS for which it has no labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STUDY = Study(
         ),
         "pacs_differences": Table(
             title="PACS, differences",
-            make=lambda: tables.differences(plan.published(), tables.PAIRS),
+            make=lambda: tables.differences(plan.published()),
             how="the difference of two methods on the same target images, with the seeds that both have",
             behind=tables.behind_difference,
         ),
