@@ -8,15 +8,15 @@ from pydantic import Field
 
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
-FULL = 40_000  # steps of the paper's protocol
-TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # the paper's
-Where = Literal["images", "shipped"]  # features are computed from images, or are the project's own
-ALPHA = 2.0  # of the Dirichlet distribution over the classes of unbalanced queries
+FULL = 40_000  # Meta-training steps of the paper's protocol.
+TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # Test tasks in the paper.
+Where = Literal["images", "shipped"]  # Features are computed from images, or are those in the repository.
+ALPHA = 2.0  # Of the Dirichlet distribution from which unbalanced queries are spread over the classes.
 
 
 @parameters
 class Tested:
-    """What all methods have in common: the features, and the tasks that they are tested on."""
+    """The settings that all methods share: the features, and the tasks that they are tested on."""
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
@@ -30,7 +30,7 @@ class Tested:
 
 @parameters
 class FewShot(Tested):
-    """One cell of the paper's Table 1."""
+    """The settings of one meta-training of SIB, such as one seed of a number in the paper's Table 1."""
 
     epochs: NonNegative = Field(
         0, description="of pretraining, of a network from images; 0: as many as its recipe says"
@@ -54,7 +54,9 @@ class FewShot(Tested):
     start: str = Field("", description="published pretraining whose network the pretraining of f begins with")
 
 
+# The fields that `FewShot` had when the first runs were published. They are part of every id. A later field is part of
+# an id only where it is not the default, so that a new option renames no run.
 OLDEST = (
     "dataset backbone features epochs views ways shots queries alpha K eta fidelity optimiser normalise reduction "
     "transductive equivariant steps batch lr val_episodes test_episodes seed"
-).split()  # the fields of `FewShot` that were there from the first: part of every id
+).split()
