@@ -1,4 +1,7 @@
-"""Scores with intervals: accuracies over tasks and seeds, and paired differences on the same tasks."""
+"""Accuracies with 95 % intervals, over tasks and seeds, and paired differences of two methods on the same tasks.
+
+Shapes: S seeds, N tasks. Arrays count the right answers of each task, `[S, N]`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,12 @@ from sibrepro.facts import Record
 
 
 class Score(NamedTuple):
-    """An accuracy or a difference of two, in percent, with its 95 % interval."""
+    """An accuracy, or a difference of two accuracies, in percent.
+
+    Attributes:
+        mean: the mean over tasks and seeds.
+        ci95: half the width of its 95 % interval.
+    """
 
     mean: float
     ci95: float
@@ -22,9 +30,13 @@ class Score(NamedTuple):
 
 
 def over_seeds(right: np.ndarray, queries: int) -> Score:
-    """The score of trainings that were all tested on the same tasks; `right [S, N]` counts right answers, of `queries`.
+    """Return the accuracy of models that were trained with several seeds and tested on the same tasks.
 
-    Two sources of chance are added: which tasks were drawn (N of them), and which seed was trained (S of them).
+    The interval adds up two sources of chance: which tasks were drawn, and which seeds were trained.
+
+    Args:
+        right: right answers of each model in each task, `[S, N]`.
+        queries: answers of a task, right and wrong.
     """
     accuracy = 100 * right.astype(float) / queries
     variance = accuracy.mean(0).var() / accuracy.shape[1]
@@ -34,21 +46,46 @@ def over_seeds(right: np.ndarray, queries: int) -> Score:
 
 
 def paired(first: np.ndarray, second: np.ndarray, queries: int) -> Score:
-    """Second minus first on the same tasks, each [S, N] or [N]: how hard a task is does not widen the interval."""
-    return over_seeds(np.atleast_2d(second).astype(float) - np.atleast_2d(first).astype(float), queries)
+    """Return the accuracy of the second method minus that of the first, on the same tasks.
+
+    Differences are taken task by task, so that hard and easy tasks do not widen the interval.
+
+    Args:
+        first, second: right answers of each method, `[S, N]` or `[N]`.
+        queries: answers of a task, right and wrong.
+    """
+    difference = second.astype(float) - first.astype(float)  # small unsigned integers would wrap around
+    return over_seeds(np.atleast_2d(difference), queries)
 
 
 def gain(
     before: Sequence[Record], after: Sequence[Record], answers: Callable[[Record], np.ndarray], queries: int
 ) -> Score:
-    """How much better `after` answers the same tasks; of each only the seeds that both have."""
-    first, second = ({record.params["seed"]: answers(record) for record in part} for part in (before, after))
+    """Return the accuracy of the runs `after` minus that of the runs `before`, on the same tasks.
+
+    Runs are paired by seed. Seeds that only one side has are left out.
+
+    Args:
+        before, after: runs with a parameter "seed".
+        answers: returns the right answers of a run, `[N]`.
+        queries: answers of a task, right and wrong.
+    """
+    first = {record.params["seed"]: answers(record) for record in before}
+    second = {record.params["seed"]: answers(record) for record in after}
     seeds = sorted(first.keys() & second.keys())
-    return paired(*(np.stack([part[seed] for seed in seeds]) for part in (first, second)), queries)
+    return paired(np.stack([first[seed] for seed in seeds]), np.stack([second[seed] for seed in seeds]), queries)
 
 
 def by(records: Sequence[Record], *names: str) -> dict[Any, list[Record]]:
-    """Records by these parameters (by the value itself where one is named), in the order in which they come."""
+    """Group runs by some of their parameters, in the order in which they come.
+
+    Args:
+        records: the runs.
+        names: names of parameters.
+
+    Returns:
+        The runs of each group. A key is a tuple of the parameters' values, or the value itself if one is named.
+    """
     found: dict[Any, list[Record]] = {}
     for record in records:
         key = tuple(record.params[name] for name in names)
@@ -57,15 +94,15 @@ def by(records: Sequence[Record], *names: str) -> dict[Any, list[Record]]:
 
 
 def right(records: Sequence[Record], name: str) -> np.ndarray:
-    """Right answers [S, N] of several seeds."""
+    """Return the right answers `[S, N]` of the runs of several seeds, from their arrays of this name."""
     return np.stack([record.arrays[name] for record in records])
 
 
 def metric(record: Record, name: str) -> Score:
-    """A metric that a record has with its "..._ci95"."""
+    """Return a metric of a run together with its interval, the metric "<name>_ci95"."""
     return Score(record.metrics[name], record.metrics[f"{name}_ci95"])
 
 
 def bars(scores: Iterable[Score]) -> np.ndarray:
-    """[2, N]: the means, and the widths of their intervals, to be drawn."""
+    """Return the means and the half-widths of the intervals, `[2, number of scores]`, for error bars in a figure."""
     return np.array([*scores]).reshape(-1, 2).T

@@ -1,9 +1,13 @@
-"""The paper's Figures 1 and 2, drawn by code (one unit of every coordinate is a centimetre), and Theorem 2's."""
+"""The paper's Figures 1 and 2, drawn by code, and the figure on Theorem 2.
+
+In Figures 1 and 2 one unit of every coordinate is a centimetre.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import daft
 import matplotlib.pyplot as plt
@@ -15,62 +19,148 @@ from matplotlib.path import Path
 
 from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
 
-INK, PALE, GIVEN = "#222222", "#f4f4f4", "#dddddd"
-# as in the paper's text, and solid or dashed as in its caption
+# Line and fill colours of nodes: ink and paper, what is observed, inputs and outputs of xi, and meta-parameters.
+INK, PALE, OBSERVED = "#222222", "#f4f4f4", "#dddddd"
+PLAIN, WHITE, SEEN, HOT, POINT = {}, {"fc": "white"}, {"fc": OBSERVED}, {"ec": RED, "fc": "#fbe9e0"}, {"ls": "--"}
+# Arrows have the colours of the paper's text, and are solid or dashed as its caption says.
 GENERATIVE, INFERENCE = {"color": RED, "ls": "-"}, {"color": GREEN, "ls": "--"}
 ARROW = {"arrowstyle": "-|>", "mutation_scale": 13, "lw": 1.5, "zorder": 2}
 
+# The nodes of Figure 2: name, x, y, label, width (0 for a circle) and style.
+COMPUTATION = [
+    ("x", 1.0, 7.6, "$x_t$", 0, SEEN),
+    ("support", 1.0, 3.2, "$d_t^l$", 0, SEEN),
+    ("f_x", 3.1, 7.6, "$f$", 1.1, PLAIN),
+    ("f_d", 3.1, 3.2, "$f$", 1.1, PLAIN),
+    ("features", 5.4, 7.6, "$f(x_t)$", 1.6, WHITE),
+    ("detach_x", 8.2, 7.6, "detach()", 2.2, PLAIN),
+    ("detach_d", 5.6, 3.2, "detach()", 2.2, PLAIN),
+    ("lambda", 8.4, 3.2, r"$\lambda$", 1.1, PLAIN),
+    # inside the loop over steps
+    ("y_k", 12.4, 7.6, r"$\hat{y}_t = \hat{y}(f(x_t), w_t)$", 3.7, HOT),
+    ("xi", 16.0, 7.6, r"$\xi$", 1.1, PLAIN),
+    ("xi_out", 19.0, 7.6, r"$\xi(\hat{y}_t)\approx\partial\ell_t/\partial\hat{y}_t$", 3.5, HOT),
+    ("w_k", 12.4, 5.4, r"$w_t(\theta_t^k, \epsilon)$", 2.3, WHITE),
+    ("noise", 16.0, 5.4, r"$\epsilon$", 0, PLAIN),
+    ("theta_k", 12.4, 3.2, r"$\theta_t^k$", 0, PLAIN),
+    ("kl_k", 15.7, 3.2, r"$\nabla D_{\rm KL}(q_{\theta_t^k}\|p_\psi)$", 3.3, WHITE),
+    ("step", 19.0, 3.2, r"step $-\eta[\cdot]$", 2.3, PLAIN),
+    # after the last step
+    ("theta", 23.0, 3.2, r"$\theta_t^K$", 0, PLAIN),
+    ("w", 23.0, 5.4, r"$w_t(\theta_t^K, \epsilon)$", 2.3, WHITE),
+    ("y_hat", 23.0, 7.6, r"$\hat{y}_t$", 1.1, WHITE),
+    ("y", 26.4, 10.0, "$y_t$", 0, SEEN),
+    ("loss", 26.4, 7.6, r"$\ell_t(\hat{y}_t, y_t)$", 2.2, PLAIN),
+    ("kl", 26.4, 3.2, r"$D_{\rm KL}(q_{\theta_t^K}\|p_\psi)$", 3.0, PLAIN),
+    ("psi", 22.8, 0.75, r"$\psi$", 0, POINT),
+    ("sum", 26.4, 5.4, "$+$", 0, PLAIN),
+    ("elbo", 29.4, 5.4, "$-$ELBO", 2.1, WHITE),
+]
+
 
 class Sketch:
-    """Named circles and boxes on an axes, and arrows between them; x is counted from `left`."""
+    """A diagram of named circles and boxes, with arrows between them."""
 
-    def __init__(self, ax: Axes, left: float = 0.0):
+    def __init__(self, ax: Axes, left: float = 0.0) -> None:
+        """Begin an empty diagram.
+
+        Args:
+            ax: the axes to draw on.
+            left: where x = 0 of the diagram lies on the axes.
+        """
         self.ax, self.left, self.nodes = ax, left, {}
 
-    def circle(self, name: str, x: float, y: float, label: str = "", size: float = 1.15, **look: str) -> None:
-        look = {"fc": "white", "ec": INK, "ls": "-"} | look
-        self._add(name, Ellipse((self.left + x, y), size, size, lw=1.3, zorder=3, **look), x, y, label, 14)
+    def circle(self, name: str, x: float, y: float, label: str = "", size: float = 1.15, **style: str) -> None:
+        """Draw a circle.
 
-    def box(self, name: str, x: float, y: float, label: str, width: float, height: float = 1.0, **look: str) -> None:
-        corner, look = (self.left + x - width / 2, y - height / 2), {"fc": PALE, "ec": INK} | look
-        shape = FancyBboxPatch(corner, width, height, "round,pad=0,rounding_size=0.15", lw=1.3, zorder=3, **look)
+        Args:
+            name: the name by which arrows refer to it.
+            x, y: its centre.
+            label: text inside.
+            size: its diameter.
+            style: options of matplotlib's patches.
+        """
+        style = {"fc": "white", "ec": INK, "ls": "-"} | style
+        self._add(name, Ellipse((self.left + x, y), size, size, lw=1.3, zorder=3, **style), x, y, label, 14)
+
+    def box(self, name: str, x: float, y: float, label: str, width: float, height: float = 1.0, **style: str) -> None:
+        """Draw a rounded box.
+
+        Args:
+            name: the name by which arrows refer to it.
+            x, y: its centre.
+            label: text inside.
+            width, height: its size.
+            style: options of matplotlib's patches.
+        """
+        corner = (self.left + x - width / 2, y - height / 2)
+        style = {"fc": PALE, "ec": INK} | style
+        shape = FancyBboxPatch(corner, width, height, "round,pad=0,rounding_size=0.15", lw=1.3, zorder=3, **style)
         self._add(name, shape, x, y, label, 12)
 
-    def arrows(self, *chains: str, bend: str = "arc3", **look: str) -> None:
-        """Along each chain of names, such as "x f y"."""
-        for start, end in (pair for chain in chains for pair in pairwise(chain.split())):
-            (a, at_a), (b, at_b) = self.nodes[start], self.nodes[end]
-            ends = {"patchA": a, "patchB": b, "shrinkA": 1, "shrinkB": 1, "connectionstyle": bend}
-            self.ax.add_patch(FancyArrowPatch(at_a, at_b, **ends, **({"color": INK, "ls": "-"} | look), **ARROW))
+    def draw(self, nodes: Iterable[tuple[str, float, float, str, float, dict[str, str]]]) -> None:
+        """Draw the nodes of a list of name, x, y, label, width and style. Those without a width are circles."""
+        for name, x, y, label, width, style in nodes:
+            if width:
+                self.box(name, x, y, label, width, **style)
+            else:
+                self.circle(name, x, y, label, **style)
 
-    def text(self, x: float, y: float, words: str, size: float = 12, **how) -> None:
-        how = {"ha": "center", "va": "center", "color": INK} | how
-        self.ax.text(self.left + x, y, words, fontsize=size, **how)
+    def arrows(self, *chains: str, bend: str = "arc3", color: str = INK, ls: str = "-") -> None:
+        """Draw arrows between nodes.
+
+        Args:
+            chains: names of nodes in a row, such as "x f y" for arrows from x to f and from f to y.
+            bend: matplotlib's connection style, which says how arrows are bent.
+            color: colour of the arrows.
+            ls: line style of the arrows.
+        """
+        for chain in chains:
+            for start, end in pairwise(chain.split()):
+                (a, at_a), (b, at_b) = self.nodes[start], self.nodes[end]
+                ends = {"patchA": a, "patchB": b, "shrinkA": 1, "shrinkB": 1, "connectionstyle": bend}
+                self.ax.add_patch(FancyArrowPatch(at_a, at_b, **ends, color=color, ls=ls, **ARROW))
+
+    def text(self, x: float, y: float, words: str, size: float = 12, **style: Any) -> None:
+        """Write words.
+
+        Args:
+            x, y: where, the centre of the text unless `style` says otherwise.
+            words: the text.
+            size: font size in points.
+            style: options of matplotlib's texts.
+        """
+        style = {"ha": "center", "va": "center", "color": INK} | style
+        self.ax.text(self.left + x, y, words, fontsize=size, **style)
 
     def _add(self, name: str, shape: Ellipse | FancyBboxPatch, x: float, y: float, label: str, size: float) -> None:
+        """Draw a labelled node, and remember it for arrows."""
         self.nodes[name] = shape, (self.left + x, y)
         self.ax.add_patch(shape)
         self.text(x, y, label, size, zorder=4)
 
 
 def figure_1() -> Figure:
-    """(a) The empirical Bayes model, (b) MAML and (c) SIB."""
+    """Draw Figure 1: (a) the empirical Bayes model, (b) MAML and (c) SIB.
+
+    Arrows of the generative process are solid, those of the inference process dashed.
+    """
     model = daft.PGM(shape=(33, 9.6), origin=(0, 0), grid_unit=1, node_unit=1.15, line_width=1.3)
     s = _graphical_model(model)
-    titles = {4.5: "(a) empirical Bayes", 15.2: "(b) MAML: inductive", 26.8: "(c) SIB: transductive"}
-    for x, title in titles.items():
-        s.text(x, 9.2, title, 15)
-    for y, words, look in ((0.75, "generative", GENERATIVE), (0.3, "inference", INFERENCE)):
-        s.ax.plot((1.0, 2.0), (y, y), lw=1.8, **look)
+    s.text(4.5, 9.2, "(a) empirical Bayes", 15)
+    s.text(15.2, 9.2, "(b) MAML: inductive", 15)
+    s.text(26.8, 9.2, "(c) SIB: transductive", 15)
+    for y, words, style in ((0.75, "generative", GENERATIVE), (0.3, "inference", INFERENCE)):
+        s.ax.plot((1.0, 2.0), (y, y), lw=1.8, **style)
         s.text(2.2, y, words, 11, ha="left")
-    s.circle("point", 5.4, 0.5, size=0.5, ls="--")
+    s.circle("point", 5.4, 0.5, size=0.5, **POINT)
     s.text(5.8, 0.5, "meta-parameter (point)", 11, ha="left")
 
     maml, sib = Sketch(s.ax, 10.4), Sketch(s.ax, 22.0)
     _unrolled(maml, "support set $d_t^l$ (labelled)", r"$\nabla\ell$")
     maml.text(0, 3.95, r"$=\phi$", 13)
     _unrolled(sib, "query inputs $x_t$ (unlabelled)", r"$\xi$")
-    sib.circle("support", 0, 7.8, "$d_t^l$", fc=GIVEN)
+    sib.circle("support", 0, 7.8, "$d_t^l$", **SEEN)
     sib.box("lambda", 0, 6.4, r"$\lambda$", 0.9, height=0.7)
     sib.arrows("support lambda start", **INFERENCE)
     model.figure.set_layout_engine("none")
@@ -78,46 +168,20 @@ def figure_1() -> Figure:
 
 
 def figure_2() -> Figure:
-    """The computation graph of the negative ELBO; the input and the output of xi in red."""
+    """Draw Figure 2: the computation graph of the negative ELBO.
+
+    The frame encloses one step, which is repeated K times. The input and the output of xi are red.
+    """
     fig, ax = plt.subplots(figsize=(31.0 / 2.54, 10.9 / 2.54))
     ax.set(xlim=(0, 31.0), ylim=(0, 10.9))
     ax.set_axis_off()
     s = Sketch(ax)
-    hot, plain = {"ec": RED, "fc": "#fbe9e0"}, {"fc": "white"}
-
-    frame = FancyBboxPatch(
+    around_steps = FancyBboxPatch(
         (10.2, 1.2), 11.0, 7.8, "round,pad=0,rounding_size=0.2", fc="none", ec=GREY, lw=1.2, zorder=1
     )
-    ax.add_patch(frame)
+    ax.add_patch(around_steps)
     s.text(10.4, 1.35, r"$k = 0, \ldots, K-1$", ha="left", va="bottom")
-    s.circle("x", 1.0, 7.6, "$x_t$", fc=GIVEN)
-    s.circle("support", 1.0, 3.2, "$d_t^l$", fc=GIVEN)
-    s.box("f_x", 3.1, 7.6, "$f$", 1.1)
-    s.box("f_d", 3.1, 3.2, "$f$", 1.1)
-    s.box("features", 5.4, 7.6, "$f(x_t)$", 1.6, **plain)
-    s.box("detach_x", 8.2, 7.6, "detach()", 2.2)
-    s.box("detach_d", 5.6, 3.2, "detach()", 2.2)
-    s.box("lambda", 8.4, 3.2, r"$\lambda$", 1.1)
-
-    s.box("y_k", 12.4, 7.6, r"$\hat{y}_t = \hat{y}(f(x_t), w_t)$", 3.7, **hot)
-    s.box("xi", 16.0, 7.6, r"$\xi$", 1.1)
-    s.box("xi_out", 19.0, 7.6, r"$\xi(\hat{y}_t)\approx\partial\ell_t/\partial\hat{y}_t$", 3.5, **hot)
-    s.box("w_k", 12.4, 5.4, r"$w_t(\theta_t^k, \epsilon)$", 2.3, **plain)
-    s.circle("noise", 16.0, 5.4, r"$\epsilon$")
-    s.circle("theta_k", 12.4, 3.2, r"$\theta_t^k$")
-    s.box("kl_k", 15.7, 3.2, r"$\nabla D_{\rm KL}(q_{\theta_t^k}\|p_\psi)$", 3.3, **plain)
-    s.box("step", 19.0, 3.2, r"step $-\eta[\cdot]$", 2.3)
-
-    s.circle("theta", 23.0, 3.2, r"$\theta_t^K$")
-    s.box("w", 23.0, 5.4, r"$w_t(\theta_t^K, \epsilon)$", 2.3, **plain)
-    s.box("y_hat", 23.0, 7.6, r"$\hat{y}_t$", 1.1, **plain)
-    s.circle("y", 26.4, 10.0, "$y_t$", fc=GIVEN)
-    s.box("loss", 26.4, 7.6, r"$\ell_t(\hat{y}_t, y_t)$", 2.2)
-    s.box("kl", 26.4, 3.2, r"$D_{\rm KL}(q_{\theta_t^K}\|p_\psi)$", 3.0)
-    s.circle("psi", 22.8, 0.75, r"$\psi$", ls="--")
-    s.circle("sum", 26.4, 5.4, "$+$")
-    s.box("elbo", 29.4, 5.4, "$-$ELBO", 2.1, **plain)
-
+    s.draw(COMPUTATION)
     s.arrows("x f_x features detach_x y_k xi xi_out step theta", "support f_d detach_d lambda theta_k")
     s.arrows("theta_k w_k y_k", "theta w y_hat loss sum elbo", "noise w_k", "theta kl sum")
     s.arrows("theta_k kl_k", "kl_k step", "y loss", "psi kl")
@@ -131,9 +195,16 @@ def figure_2() -> Figure:
 
 
 def gap_against_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
-    """Left: every random world. Right: the coin family, from the limit where Theorem 2 is an equality to ERM."""
+    """Draw the generalisation gap against the bound of Theorem 2.
+
+    On the left is every random world. On the right is the family of coins, from the limit in which Theorem 2 is an
+    equality to empirical risk minimisation (ERM).
+
+    Args:
+        arrays: the arrays of a run of `sibrepro.studies.theory.worlds`.
+    """
     fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6), width_ratios=(1.15, 1))
-    order = np.argsort(arrays["determinism"])
+    order = np.argsort(arrays["determinism"])  # the most deterministic learners are drawn last, on top
     bound, gap, shade = (arrays[name][order] for name in ("theorem", "gap", "determinism"))
     dots = left.scatter(bound, np.abs(gap), c=shade, s=9, cmap="cividis", vmin=0, vmax=1, rasterized=True)
     ends = np.array([bound.min() / 2, bound.max() * 2])
@@ -153,42 +224,49 @@ def gap_against_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
 
 
 def _graphical_model(model: daft.PGM) -> Sketch:
-    """Nodes and plates by daft; the arrows are ours, because those of daft cannot be dashed."""
-    point, seen = {"ls": "dashed"}, {"fc": GIVEN}
-    nodes = {
-        "phi": (r"$\phi$", 1.3, 7.8, point),
-        "psi": (r"$\psi$", 3.6, 7.8, point),
-        "f": ("$f$", 6.9, 7.8, point),
-        "w": ("$w_t$", 3.6, 5.4, {}),
-        "support": ("$d_t^l$", 1.7, 3.4, seen),
-        "x": ("$x_{t,i}$", 4.2, 3.4, seen),
-        "y": ("$y_{t,i}$", 6.9, 3.4, seen),
-    }
-    for name, (label, x, y, look) in nodes.items():
-        model.add_node(name, label, x, y, plot_params=look, fontsize=14)
+    """Draw part (a) of Figure 1. daft draws the nodes and plates, and we the arrows: those of daft cannot be dashed."""
+    nodes = [
+        ("phi", r"$\phi$", 1.3, 7.8, POINT),
+        ("psi", r"$\psi$", 3.6, 7.8, POINT),
+        ("f", "$f$", 6.9, 7.8, POINT),
+        ("w", "$w_t$", 3.6, 5.4, PLAIN),
+        ("support", "$d_t^l$", 1.7, 3.4, SEEN),
+        ("x", "$x_{t,i}$", 4.2, 3.4, SEEN),
+        ("y", "$y_{t,i}$", 6.9, 3.4, SEEN),
+    ]
+    for name, label, x, y, style in nodes:
+        model.add_node(name, label, x, y, plot_params=style, fontsize=14)
     plate = {"position": "bottom right", "rect_params": {"ec": GREY, "lw": 1.2, "fill": False}, "fontsize": 12}
     model.add_plate((3.1, 2.0, 4.8, 2.2), "$i = 1, \\ldots, n$", **plate)
     model.add_plate((0.7, 1.2, 7.7, 5.1), "$t = 1, \\ldots, N$", **plate)
     sketch = Sketch(model.render())
-    for name, (_, x, y, _) in nodes.items():
-        sketch.circle(name, x, y, fc="none", ec="none")
+    for name, _, x, y, _ in nodes:
+        sketch.circle(name, x, y, fc="none", ec="none")  # invisible: where arrows start and end
     sketch.arrows("psi w y", "x y", "f y", **GENERATIVE)
     sketch.arrows("phi w", "support w", "x w", **INFERENCE)
     return sketch
 
 
 def _unrolled(s: Sketch, source: str, gradient: str) -> None:
-    """theta^0 -> theta^1 -> ... -> theta^K, each step by a gradient that the source provides, then the prediction."""
-    s.box("source", 4.6, 7.8, source, 6.4, fc=GIVEN)
-    s.circle("start", 0, 4.9, r"$\theta^0_t$")
-    s.box("first", 2.0, 4.9, gradient, 1.1)
-    s.box("second", 7.2, 4.9, gradient, 1.1)
-    s.circle("middle", 4.0, 4.9, r"$\theta^1_t$")
-    s.circle("end", 9.2, 4.9, r"$\theta^K_t$")
-    s.box("dots", 5.6, 4.9, r"$\cdots$", 0.9, fc="white", ec="white")
+    """Draw theta^0 -> theta^1 -> ... -> theta^K and the prediction. The source provides the gradient of each step."""
+    s.draw(
+        [
+            ("source", 4.6, 7.8, source, 6.4, SEEN),
+            ("start", 0, 4.9, r"$\theta^0_t$", 0, PLAIN),
+            ("first", 2.0, 4.9, gradient, 1.1, PLAIN),
+            ("second", 7.2, 4.9, gradient, 1.1, PLAIN),
+            ("middle", 4.0, 4.9, r"$\theta^1_t$", 0, PLAIN),
+            ("end", 9.2, 4.9, r"$\theta^K_t$", 0, PLAIN),
+            ("dots", 5.6, 4.9, r"$\cdots$", 0.9, {"fc": "white", "ec": "white"}),
+        ]
+    )
     s.arrows("start first middle dots second end", "source first", "source second", **INFERENCE)
-    s.box("y_hat", 9.2, 2.7, r"$\hat{y}_t$", 1.1, fc="white")
-    s.circle("x", 6.9, 2.7, "$x_t$", fc=GIVEN)
-    s.box("loss", 9.2, 0.8, r"$\ell_t(\hat{y}_t, y_t)$", 2.2)
-    s.circle("y", 6.9, 0.8, "$y_t$", fc=GIVEN)
+    s.draw(
+        [
+            ("y_hat", 9.2, 2.7, r"$\hat{y}_t$", 1.1, WHITE),
+            ("x", 6.9, 2.7, "$x_t$", 0, SEEN),
+            ("loss", 9.2, 0.8, r"$\ell_t(\hat{y}_t, y_t)$", 2.2, PLAIN),
+            ("y", 6.9, 0.8, "$y_t$", 0, SEEN),
+        ]
+    )
     s.arrows("end y_hat", "x y_hat", "y_hat loss", "y loss", **GENERATIVE)

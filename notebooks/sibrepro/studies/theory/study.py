@@ -1,4 +1,4 @@
-"""Notebook 01: the ELBO and the information bottleneck."""
+"""The declaration of the study of notebook 01, the ELBO and the information bottleneck."""
 
 from __future__ import annotations
 
