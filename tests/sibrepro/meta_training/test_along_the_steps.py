@@ -78,7 +78,7 @@ def test_more_steps_with_the_same_parameters(world):
     assert len(longer.trajectory(*part)) == 5
 
 
-def test_a_trained_sib_is_looked_into_on_its_test_tasks(tmp_path, monkeypatch):
+def test_a_trained_sib_is_diagnosed_on_its_test_tasks(tmp_path, monkeypatch):
     monkeypatch.setenv("SIB_HOME", str(tmp_path / "home"))
     noisy = few_shot_set(8, 16, noise=0.5)
     shipped.make(noisy, untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1]))

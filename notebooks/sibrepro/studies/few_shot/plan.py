@@ -38,7 +38,7 @@ SHORT = 5  # The epochs of a pretraining that leaves a weaker network than the p
 VARIANTS: dict[str, dict[str, Any]] = {
     "running statistics": {"normalise": "running"},
     "no statistics": {"normalise": "none"},
-    "equivariant ξ": {"equivariant": True},
+    "equivariant ξ": {"xi": "equivariant"},
     "trained unbalanced": {"alpha": settings.ALPHA},
     "1/n": {"reduction": "mean"},
     "plain SGD": {"optimiser": "paper"},
@@ -73,6 +73,7 @@ class FewShotNotebook:
     shots: Several[Count] = Field([1, 5], description="labelled images per class, one experiment each")
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps, one experiment each")
     eta: Positive = Field(1e-3, description="step size of the inner update")
+    xi: settings.XiName = Field("mlp", description="synthetic gradient network, a name in sibcore.xi.XIS")
     steps: Count = Field(1500, description="meta-training steps")
     seeds: Count = Field(1, description="meta-trainings of each experiment")
     val_episodes: Count = Field(200, description="tasks of validation classes")
@@ -196,7 +197,7 @@ def asked(p: FewShotNotebook) -> dict[Experiment, list[Any]]:
     return {FEW_SHOT: trained, RIVAL: p.rivals(), UNBALANCED: one_shot}
 
 
-def looked(experiment: Experiment) -> list[Record]:
+def compressed(experiment: Experiment) -> list[Record]:
     """Return the published runs of `COMPRESSION` (one and five shots) or `JPEG` (one shot), with K = 0 and K = 3."""
     return experiment.facts(declared()[experiment])
 

@@ -112,7 +112,7 @@ def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, l
     return facts(FEW_SHOT, {eta: [protocol(dataset, backbone, K=3, eta=eta, lr=eta)] for eta in sorted(ETAS)})
 
 
-def looked_into(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
+def diagnostics(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
     """Return the published diagnostics of the steps inside tasks, at eta = 1e-3 on one shot, by K."""
     return single_facts(INSIDE, {K: protocol(dataset, backbone, K=K) for K in STEPS})
 

@@ -122,7 +122,7 @@ def test_the_study_of_cifar_fs_under_conv_4_64_is_published_in_full():
         },
     }
     for experiment in (COMPRESSION, JPEG):
-        assert [r.id for r in plan.looked(experiment)] == [experiment.id(p) for p in plan.declared()[experiment]]
+        assert [r.id for r in plan.compressed(experiment)] == [experiment.id(p) for p in plan.declared()[experiment]]
 
 
 def test_exactly_the_planned_runs_are_taken_seed_by_seed(home):
@@ -208,8 +208,8 @@ def test_compression_and_jpeg_are_of_planned_runs_too(home):
         p = dataclasses.replace(FULL, **change)
         published(record(COMPRESSION, p, {"difference": 9.0}), record(JPEG, p, {"original": 9.0}))
     published(record(JPEG, dataclasses.replace(FULL, shots=5), {"original": 9.0}))
-    assert [r.metrics for r in plan.looked(COMPRESSION)] == [{"difference": 0.01}]
-    assert [r.metrics for r in plan.looked(JPEG)] == [{"original": 70.0}]
+    assert [r.metrics for r in plan.compressed(COMPRESSION)] == [{"difference": 0.01}]
+    assert [r.metrics for r in plan.compressed(JPEG)] == [{"original": 70.0}]
 
 
 def test_pretrainings_that_are_published_have_their_networks():

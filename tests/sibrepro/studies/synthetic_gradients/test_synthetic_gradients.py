@@ -60,7 +60,7 @@ def test_the_whole_study_is_published():
         assert [record.id for record in experiment.facts(settings)] == [experiment.id(p) for p in settings]
     assert set(plan.published()) == set(plan.plan("cifar-fs", "conv4-64"))
     assert sorted(plan.tied()) == sorted(ETAS)
-    assert list(plan.looked_into()) == [*plan.STEPS]
+    assert list(plan.diagnostics()) == [*plan.STEPS]
     assert [record.params["steps"] for record in plan.stages()] == [*plan.STAGES]
 
 
@@ -96,7 +96,7 @@ def test_what_is_not_planned_changes_nothing(home):
 
     def everything() -> tuple[pd.DataFrame, pd.DataFrame, list[list[str]]]:
         found = plan.published()
-        others = [*plan.tied().values(), plan.stages(), plan.looked_into().values()]
+        others = [*plan.tied().values(), plan.stages(), plan.diagnostics().values()]
         return table_rows(found), validation_table(found), [[record.id for record in group] for group in others]
 
     before = everything()
@@ -151,7 +151,7 @@ def test_the_stages_shown_are_those_of_the_planned_training(home):
     assert plan.stages("cifar-fs", "conv4-128") == []
 
 
-def test_what_is_looked_into_is_of_planned_trainings():
+def test_diagnostics_are_of_planned_trainings():
     declared = plan.declared()
     assert set(declared[INSIDE]) <= set(declared[FEW_SHOT])
     assert FULL in declared[INSIDE]

@@ -35,13 +35,13 @@ def test_heat_maps_show_every_number_of_the_papers():
 
 
 def test_along_the_steps_goes_past_the_trained_K(monkeypatch):
-    looked = {K: inside(K=K) for K in (1, 3)}
-    monkeypatch.setattr(plan, "looked_into", lambda *_: looked)
+    diagnostics = {K: inside(K=K) for K in (1, 3)}
+    monkeypatch.setattr(plan, "diagnostics", lambda *_: diagnostics)
     axes = drawn("04_along_the_steps", p=SyntheticGradientsNotebook()).axes
-    assert [text.get_text() for text in axes[0].get_legend().texts] == [f"trained with K = {K}" for K in looked]
+    assert [text.get_text() for text in axes[0].get_legend().texts] == [f"trained with K = {K}" for K in diagnostics]
     for axis, name in zip(axes, ("accuracy", "loss", "xi_cosine"), strict=True):
         within, past = axis.lines[2:4]
-        values = [looked[3].metrics[f"{name}/{k}"] for k in range(7)]
+        values = [diagnostics[3].metrics[f"{name}/{k}"] for k in range(7)]
         assert within.get_xydata().tolist() == [[k, values[k]] for k in range(4)]
         assert past.get_xydata().tolist() == [[k, values[k]] for k in range(3, 7)]
         assert axis.get_title()
