@@ -38,7 +38,7 @@ class SoftKMeans(MovingCentres):
     Departures: the publication takes one step, on unlabelled images other than the queries, and has scale = 1 on raw
     features.
 
-    Options:
+    Args:
         scale: inverse width of the spheres. Larger values make the assignments harder.
         steps: number of EM iterations.
     """
@@ -76,7 +76,7 @@ class ProtoLP(SoftKMeans):
     unit length. The publication has a second variant for balanced queries, with an optimal transport plan for Z and a
     power transform, which is left out.
 
-    Options:
+    Args:
         scale: inverse width of the soft assignments.
         smoothing: weight of the smoothness of labels on the graph.
         alpha: fraction of the way that prototypes move in each step.
@@ -134,7 +134,7 @@ class PADDLE(Baseline):
 
     Departure: the publication stretches each dimension to [0, 1] and has scale = 1/2. Unit features need a larger one.
 
-    Options:
+    Args:
         penalty: weight of the complexity of the partition.
         scale: inverse width of the clusters.
         steps: number of iterations.
@@ -164,7 +164,7 @@ class UNEM(Head):
     Departures: the logarithm of the scale is learned, because unit features need a large one. The loss is the
     cross-entropy of u, whereas the authors' code takes u itself for logits.
 
-    Options:
+    Args:
         layers: number of unrolled iterations.
         scale: initial value of the scale.
         penalty: initial value of all penalties.
@@ -224,7 +224,7 @@ class OptimalTransportMAP(Baseline):
     Departures: negative coordinates keep their sign, |x|^power sign(x). Sinkhorn does not run to convergence: each step
     does a few iterations from where the last one stopped.
 
-    Options:
+    Args:
         strength: inverse of the entropic regularisation of the plan.
         alpha: fraction of the way that centres move in each step.
         power: exponent of the power transform.

@@ -32,7 +32,7 @@ class TIM(MovingCentres):
     On the support set t is the one-hot label and c = ce / (1 + alpha). On the queries t = q and c = m / n.
     H(mean_q p_q) is largest for balanced queries, so TIM assumes them. All of this is as published.
 
-    Options:
+    Args:
         temperature: inverse temperature of the predictions.
         ce: weight of the cross-entropy on the support set.
         alpha: weight of the entropy of each prediction.
@@ -74,7 +74,7 @@ class AlphaTIM(TIM):
     Departure: plain gradient descent in place of 1000 steps of Adam. It descends about as far and needs only inner
     products.
 
-    Options:
+    Args:
         alpha: order of the entropies.
         temperature: inverse temperature of the predictions.
         lr: learning rate times `temperature`.
@@ -125,7 +125,7 @@ class TransductiveFineTuning(MovingCentres):
     Departures: the publication tunes the whole network with 25 steps of Adam. Here features are frozen, and steps are
     plain gradient descent with a learning rate to be tuned.
 
-    Options:
+    Args:
         lr: learning rate.
         entropy: weight of the entropy of the queries.
         steps: number of gradient steps.

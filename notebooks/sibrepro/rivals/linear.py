@@ -26,7 +26,7 @@ class RidgeRegression(Baseline):
     Departures: the publication has no intercept, and learns the scale and the penalty on raw features. Here both are
     constants for unit features.
 
-    Options:
+    Args:
         penalty: weight of ||W||^2.
         scale: factor of the logits.
     """
@@ -52,7 +52,7 @@ class R2D2(EmbeddingHead):
 
     Departure: the layers below the embedding are frozen.
 
-    Options:
+    Args:
         width: hidden units of the embedding.
     """
 
@@ -81,7 +81,7 @@ class SVM(Baseline):
     Departures: the publication runs 15 steps of an interior-point solver with C = 0.1 on raw features, and learns the
     scale.
 
-    Options:
+    Args:
         C: weight of the hinge losses.
         passes: passes over the support set.
         scale: factor of the logits.
@@ -123,7 +123,7 @@ class MetaOptNet(EmbeddingHead):
     Departures: the publication has an interior-point solver, which it differentiates implicitly, and a constant C. The
     layers below the embedding are frozen.
 
-    Options:
+    Args:
         iterations: iterations of the accelerated projected gradient.
         width: hidden units of the embedding.
     """
@@ -173,7 +173,7 @@ class LogisticRegression(Baseline):
     number of iterations that are needed. Chen et al. stop SGD after 100 epochs instead. Tian et al. solve the same
     problem with C = 1.
 
-    Options:
+    Args:
         C: weight of the losses beside the squared norm.
         tolerance: final error, as a fraction of the initial error.
     """

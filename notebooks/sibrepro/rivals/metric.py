@@ -26,7 +26,7 @@ class NearestCentroid(Baseline):
     Departure: the publication has scale = 2 on raw features. Unit features need a larger scale. It changes
     probabilities, but not which class is predicted.
 
-    Options:
+    Args:
         metric: "euclidean" or "cosine".
         scale: factor of the logits.
     """
@@ -37,10 +37,9 @@ class NearestCentroid(Baseline):
     grid: ClassVar = {"metric": ("euclidean", "cosine")}
 
     def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
-        centres = mean_weights(one_hot) @ support
         if self.metric == "cosine":
-            return self.scale * query @ unit(centres).mT
-        return self.scale * nearness(query, centres)
+            return self.scale * query @ unit(mean_weights(one_hot) @ support).mT
+        return self.scale * nearness(support, one_hot, query)
 
 
 class Prototypical(EmbeddingHead):
@@ -54,7 +53,7 @@ class Prototypical(EmbeddingHead):
     Departures: f is a small residual layer on frozen features instead of a whole network. Training tasks have as many
     ways as test tasks, whereas the publication trains with more.
 
-    Options:
+    Args:
         width: hidden units of the embedding.
     """
 
@@ -62,7 +61,7 @@ class Prototypical(EmbeddingHead):
     paper = "Snell et al., 2017"
 
     def embedded_logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
-        return self.log_scale.exp() * nearness(query, mean_weights(one_hot) @ support)
+        return self.log_scale.exp() * nearness(support, one_hot, query)
 
 
 class TADAM(Head):
@@ -78,7 +77,7 @@ class TADAM(Head):
     Departures: one residual layer is conditioned, not each layer of a backbone. There is no auxiliary training on all
     base classes.
 
-    Options:
+    Args:
         width: hidden units of the embedding and of the conditioning network.
     """
 
@@ -101,7 +100,7 @@ class TADAM(Head):
         g, b = self.conditions(prototypes.mean(1, keepdim=True)).chunk(2, -1)  # [B, 1, width]
         gamma, beta = self.gamma_0 * g, self.beta_0 * b
         support, query = self.embed(support, gamma, beta), self.embed(query, gamma, beta)
-        return self.log_scale.exp() * nearness(query, mean_weights(one_hot) @ support)
+        return self.log_scale.exp() * nearness(support, one_hot, query)
 
     def embed(self, features: Tensor, gamma: Tensor | float = 0.0, beta: Tensor | float = 0.0) -> Tensor:
         """Return the conditioned embedding of features `[B, n, d]`, in the same shape."""
@@ -121,7 +120,7 @@ class CTM(Head):
     Departures: linear layers take the place of convolutions, because frozen features have no spatial dimensions. The
     published projector concatenates the classes, so that their order counts.
 
-    Options:
+    Args:
         width: hidden units of the concentrator.
     """
 
@@ -137,7 +136,7 @@ class CTM(Head):
     def logits(self, support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
         mask = self.mask(support, one_hot)
         support, query = mask * (support @ self.reshape), mask * (query @ self.reshape)
-        return self.log_scale.exp() * nearness(query, mean_weights(one_hot) @ support)
+        return self.log_scale.exp() * nearness(support, one_hot, query)
 
     def mask(self, support: Tensor, one_hot: Tensor) -> Tensor:
         """Return the mask of each task, `[B, 1, d]`, whose mean is 1."""
@@ -160,7 +159,7 @@ class Relation(EmbeddingHead):
     against 0 or 1. It also sums the examples of a class instead of averaging them. On frozen features r compares
     vectors by linear layers, not feature maps by convolutions, and the layers below f are not trained.
 
-    Options:
+    Args:
         width: hidden units of the embedding and of r.
     """
 
@@ -196,7 +195,7 @@ class MatchingNet(Baseline):
     Departures: the publication has scale = 1 with a network trained for it. Its full context embeddings are left out
     here (see `MatchingFCE`).
 
-    Options:
+    Args:
         scale: inverse temperature of the attention.
     """
 
@@ -224,7 +223,7 @@ class MatchingFCE(EmbeddingHead):
     so that its order makes no difference. The publication reads it in random order, and its LSTMs have as many units
     as features. The layers below the embedding are frozen.
 
-    Options:
+    Args:
         width: hidden units of the embedding and of the LSTMs.
         steps: times that a query attends to the support set.
     """
@@ -266,11 +265,17 @@ class MatchingFCE(EmbeddingHead):
         return f
 
 
-def nearness(query: Tensor, centres: Tensor) -> Tensor:
-    """Return -||x - c||^2 / 2 of queries `[B, n, d]` and centres `[B, k, d]`, `[B, n, k]`.
+def nearness(support: Tensor, one_hot: Tensor, query: Tensor) -> Tensor:
+    """Return -||x - c_j||^2 / 2 of queries and class means, `[B, n, k]`.
 
     The term ||x||^2 is left out: it is the same for all classes, so the softmax removes it.
+
+    Args:
+        support: support features, `[B, m, d]`.
+        one_hot: their labels, `[B, k, m]`.
+        query: query features, `[B, n, d]`.
     """
+    centres = mean_weights(one_hot) @ support
     return query @ centres.mT - centres.square().sum(-1).unsqueeze(1) / 2
 
 

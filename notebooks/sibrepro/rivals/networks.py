@@ -31,7 +31,7 @@ class GNN(Head):
     order of classes. The backbone is frozen, there is no batch normalisation, and there are two layers instead of
     three.
 
-    Options:
+    Args:
         width: channels that a layer adds, and hidden units of the edge networks.
     """
 
@@ -113,7 +113,7 @@ class SNAIL(Head):
     Departures: the backbone is frozen, there is one round of convolutions instead of two and two attention blocks
     instead of three, and a query does not attend to itself.
 
-    Options:
+    Args:
         width: channels that a block adds.
         length: number of tokens that the convolutions reach back.
     """
@@ -183,7 +183,8 @@ class Convolution(nn.Module):
 
     def forward(self, tokens: Tensor, m: int) -> Tensor:
         """Map tokens `[B, m + n, c]`, of which the first m are the support set, to channels `[B, m + n, width]`."""
-        past = self.earlier(F.pad(tokens[:, :m], (0, 0, self.delay, 0))[:, : m + 1])
+        delayed = F.pad(tokens[:, :m], (0, 0, self.delay, 0))[:, : m + 1]
+        past = self.earlier(delayed)
         of_queries = past[:, m:].expand(-1, tokens.shape[1] - m, -1)  # every query comes at time m
         past = torch.cat([past[:, :m], of_queries], 1)
         f, g = (self.now(tokens) + past).chunk(2, -1)

@@ -39,7 +39,7 @@ class LabelPropagation(Baseline):
     Departures: TPN learns a sigma for each point (see `TPN`) and has alpha = 0.99. With one constant sigma and so large
     an alpha, the class whose support examples have the most neighbours wins, so alpha is smaller here.
 
-    Options:
+    Args:
         sigma: width of the similarity.
         alpha: how far labels spread, below 1.
         neighbours: nearest neighbours that each point is connected to.
@@ -75,7 +75,7 @@ class TPN(EmbeddingHead):
     bending the graph. As in `LabelPropagation`, alpha is below the published 0.99. On frozen features h reads f(x_i)
     by linear layers instead of convolutions, and the layers below f are not trained.
 
-    Options:
+    Args:
         alpha: how far labels spread, below 1.
         neighbours: nearest neighbours that each point is connected to.
         width: hidden units of f and h.
@@ -123,7 +123,7 @@ class LaplacianShot(Baseline):
     Departures: features are not centred on the mean of the training classes, because a method here sees one task. The
     graph is averaged with its transpose, because the updates lower E only if w is symmetric.
 
-    Options:
+    Args:
         laplacian: weight of the penalty.
         neighbours: nearest neighbours that each query is connected to.
         rectify: whether to move the queries and the prototypes first, as BD-CSPN does (see `rectified`). This assumes

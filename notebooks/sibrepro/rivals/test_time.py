@@ -24,7 +24,7 @@ class CosineClassifier(Baseline):
 
     The methods below are subclasses that override `adapted`.
 
-    Options:
+    Args:
         scale: inverse temperature of the predictions.
     """
 
@@ -63,7 +63,7 @@ class EntropyMinimisation(CosineClassifier):
 
     Departure: the class weights are adapted. The publication adapts the affine parameters of batch normalisation.
 
-    Options:
+    Args:
         scale: inverse temperature of the predictions.
         rate: learning rate.
         steps: number of gradient steps.
@@ -92,7 +92,7 @@ class ConfidentPrototypes(CosineClassifier):
     Yusuke Iwasawa and Yutaka Matsuo. "Test-Time Classifier Adjustment Module for Model-Agnostic Domain Generalization."
     NeurIPS 2021.
 
-    Options:
+    Args:
         scale: inverse temperature of the predictions.
         most: largest number of queries that join a class weight.
     """
@@ -118,7 +118,7 @@ class PseudoLabels(CosineClassifier):
     Dong-Hyun Lee. "Pseudo-Label: The Simple and Efficient Semi-Supervised Learning Method for Deep Neural Networks."
     ICML 2013 Workshop on Challenges in Representation Learning.
 
-    Options:
+    Args:
         scale: inverse temperature of the predictions.
         steps: number of rounds. Each predicts the queries with the weights of the last round.
         trust: weight of the queries' mean beside the given class weight.
@@ -146,7 +146,7 @@ class PriorCorrection(CosineClassifier):
     Marco Saerens, Patrice Latinne and Christine Decaestecker. "Adjusting the Outputs of a Classifier to New a Priori
     Probabilities: A Simple Procedure." Neural Computation, 2002.
 
-    Options:
+    Args:
         scale: inverse temperature of the predictions.
         steps: number of EM iterations.
     """

@@ -25,7 +25,7 @@ class DynamicFewShot(Head):
     Departure: w_b are learned with the rest. In the publication they are the weights of the network's own first
     classifier.
 
-    Options:
+    Args:
         bases: number of base classes.
     """
 
@@ -64,7 +64,7 @@ class PredictedParameters(Head):
     Departure: phi learns on tasks. In the publication it learns on all base classes at once, from means of random
     subsets of a class.
 
-    Options:
+    Args:
         layers: number of layers of phi, with ReLUs between them. The publication has 1 or 2.
     """
 
@@ -100,7 +100,7 @@ class MAML(EmbeddingHead):
     Departures: the steps change only the classifier, as in ANIL (Raghu et al., "Rapid Learning or Feature Reuse?", ICLR
     2020), whereas the publication adapts all layers of a network. Its learning rate is one constant.
 
-    Options:
+    Args:
         steps: number of gradient steps.
         width: hidden units of the embedding.
     """
@@ -138,7 +138,7 @@ class LEO(Head):
     Departure: codes and weights are the means of the published Gaussians instead of samples from them, so the penalties
     and dropout are left out.
 
-    Options:
+    Args:
         code: dimension of the codes.
         steps: gradient steps on the codes.
         weight_steps: gradient steps on the weights.
