@@ -1,20 +1,24 @@
-"""The any-way SIBs: trained on tasks of many shapes, so that one file serves any number of classes.
+"""The any-way SIBs of the zoo. They are trained on tasks of many shapes, so that one file serves any number of classes.
 
-Features are EfficientNet-Lite0's (ImageNet's weights) of CIFAR-FS pictures, made larger. A step of training has a few
-tasks of one shape, drawn anew: so many ways, shots, balanced queries or not. lambda weighs all features alike, so that
-only inner products matter: training sees features in fewer dimensions that keep them, and the result fits any d.
+Training sees enlarged pictures of CIFAR-FS through EfficientNet-Lite0 with ImageNet's weights. All tasks of a training
+step have the same shape, which is drawn for each step: ways, shots, and queries that are balanced or not. lambda weighs
+all features alike, so that only inner products matter. Training can therefore see features in fewer dimensions that
+keep the inner products, and the result fits features of any length d.
 
-`SET_AWARE` is the zoo's: its xi sees the whole query set, and a part of the steps has the features seen otherwise, or
-random clusters, so that it serves features of any kind. Beside it two with an equivariant xi, which gain less on nearly
-every test: `SPECIAL`, trained on that network's features alone, spoils easy tasks of features with other cosines (test
-"clusters"); `GENERAL` is trained as `SET_AWARE` is, and its xi sees each logit less the query's mean, as a softmax
-would (the first layer's weights are tied).
+    SET_AWARE   the one in the zoo. Its xi sees the whole query set. In a part of the steps the features are changed, or
+                they are random clusters, so that it serves features of any kind.
+    GENERAL     trained in the same way, with an equivariant xi that sees each logit less the mean over the classes, as
+                a softmax would. The weights of xi's first layer are tied for that.
+    SPECIAL     with an equivariant xi, trained on the features of that network alone. It spoils easy tasks of features
+                whose cosines are distributed otherwise (test "clusters").
 
-Settings were chosen on validation classes of CIFAR-FS and on paintings of PACS; it is tested on CIFAR-FS's test
-classes and on PACS's photos, with K = 0 beside it on the same tasks. ImageNet has pictures of most of these things,
-too: what is new to the network are the pictures, what is new to SIB are the classes.
+The two equivariant ones gain less than SET_AWARE on nearly every test.
 
-    sib any-way      trains and tests them, in some fifteen minutes
+Settings were chosen on validation classes of CIFAR-FS and on paintings of PACS. The tests use CIFAR-FS's test classes
+and PACS's photos, and compare with K = 0 on the same tasks. ImageNet has pictures of most of these things, too: the
+pictures are new to the network, the classes are new to SIB.
+
+    sib any-way      trains and tests them in about fifteen minutes
 """
 
 from __future__ import annotations
@@ -48,38 +52,45 @@ from sibrepro.facts import Experiment, Inputs, Numbers, Record
 from sibrepro.meta_training import shipped
 from sibrepro.meta_training.shipped import directions
 from sibrepro.params import Count, NonNegative, Positive, parameters
+from sibrepro.statistics import metric
 
+# Shapes of training tasks, with as many chances as they are listed.
 WAYS = (2, 3, 5, 8, 12, 20)
 SHOTS = (1, 1, 2, 5, 10)
-QUERIES = (2, 5, 15)  # of a class
-NOMINAL = 5  # ways for which eta is meant
+QUERIES = (2, 5, 15)  # queries of a class
+NOMINAL = 5  # the number of ways to which eta applies; for others it is converted
 CLUSTERS = ((8, 0.3), (16, 0.5), (64, 0.5), (64, 1.0), (64, 2.0), (256, 1.5), (256, 3.0))  # dimensions and noise
-# numbers of ways, by what the features are of: EfficientNet-Lite0's, and Conv-4-64's of CIFAR-FS's test classes;
-# and none's, clusters around random directions
-TESTS = {"cifar-fs": (2, 5, 10, 20), "art_painting": (2, 5, 7), "photo": (2, 3, 5, 7), "conv4-64": (2, 5, 20)}
-TESTS["clusters"] = TESTS["conv4-64"]
-UNBALANCED = {"": 0.0, "/unbalanced": 1.0, "/lopsided": 0.3}  # queries: Dirichlet spread over the classes
-FEW = (1, 2, 5)  # queries of a class, balanced, tried on the largest number of ways
+# Numbers of ways by kind of features: three image sets through EfficientNet-Lite0, CIFAR-FS's test classes through
+# Conv-4-64, and clusters around random directions, which belong to no images.
+TESTS = {
+    "cifar-fs": (2, 5, 10, 20),
+    "art_painting": (2, 5, 7),
+    "photo": (2, 3, 5, 7),
+    "conv4-64": (2, 5, 20),
+    "clusters": (2, 5, 20),
+}
+SPREADS = {"": None, "/unbalanced": 1.0, "/lopsided": 0.3}  # Dirichlet spread of queries over classes; None: balanced
+FEW = (1, 2, 5)  # balanced queries of a class, tested with the largest number of ways
 
 
 @parameters
 class AnyWay:
-    """One training, and its tests."""
+    """The settings of one training and of its tests."""
 
-    backbone: str = Field("efficientnet-lite0", description="feature network, with ImageNet's weights")
-    size: Count = Field(128, description="width in pixels to which CIFAR-FS pictures are made larger")
-    per_class: Count = Field(100, description="pictures of a class, the first ones")
-    dim: Count = Field(256, description="dimensions that training sees")
-    K: NonNegative = Field(3, description="synthetic gradient steps")
-    eta: Positive = Field(1.0, description="step size of the inner update, for means over queries of 5 ways")
-    unbalanced: Annotated[float, Field(ge=0, le=1)] = Field(0.4, description="share of tasks with unbalanced queries")
-    alpha: Positive = Field(0.5, description="their Dirichlet spread")
-    plain: Annotated[float, Field(gt=0, le=1)] = Field(0.7, description="share of steps with the features as they are")
-    steps: Count = Field(4000, description="training steps")
-    queries: Count = Field(400, description="queries in a step, about, in however many tasks")
-    lr: Positive = Field(5e-3, description="first learning rate of Adam, which falls to 0 as a cosine")
-    episodes: Count = Field(300, description="tasks of each test")
-    seed: NonNegative = Field(0, description="of xi and of the training tasks")
+    backbone: str = "efficientnet-lite0"  # the feature network, with ImageNet's weights
+    size: Count = 128  # width in pixels to which pictures of CIFAR-FS are enlarged
+    per_class: Count = 100  # pictures of a class to use, the first ones
+    dim: Count = 256  # dimensions of the features in training
+    K: NonNegative = 3  # synthetic gradient steps
+    eta: Positive = 1.0  # step size of the inner update with 5 ways, for means over queries
+    unbalanced: Annotated[float, Field(ge=0, le=1)] = 0.4  # share of steps whose tasks have unbalanced queries
+    alpha: Positive = 0.5  # Dirichlet spread of unbalanced queries
+    plain: Annotated[float, Field(gt=0, le=1)] = 0.7  # share of steps with the features as they are
+    steps: Count = 4000  # training steps
+    queries: Count = 400  # about how many queries a step has, in all its tasks
+    lr: Positive = 5e-3  # initial learning rate of Adam, which falls to 0 as a cosine
+    episodes: Count = 300  # episodes of each test
+    seed: NonNegative = 0  # seed of xi and of the training tasks
     width: NonNegative = Field(0, description="of a set-aware xi; 0: an equivariant xi")
 
 
@@ -87,23 +98,26 @@ SET_AWARE, SPECIAL, GENERAL = AnyWay(width=32), AnyWay(plain=1.0), AnyWay()
 
 
 def main(options: argparse.Namespace) -> int:
-    """`sib any-way`: all, with what they gain on each kind of test."""
+    """Train and test all of them for `sib any-way`, and print what the steps gain on each test."""
     for settings in (SET_AWARE, SPECIAL, GENERAL):
         record = any_way(settings)
         print(record.id)
-        for name in sorted(name.removesuffix("/gain") for name in record.metrics if name.endswith("/gain")):
-            before, after, gain, half = (record.metrics[name + end] for end in ("/before", "", "/gain", "/gain_ci95"))
-            print(f"  {name:<36} {before:5.1f} -> {after:5.1f} %   {gain:+.2f} ± {half:.2f}")
+        tests = sorted(name.removesuffix("/gain") for name in record.metrics if name.endswith("/gain"))
+        for test in tests:
+            before, after = record.metrics[f"{test}/before"], record.metrics[test]
+            gain = metric(record, f"{test}/gain")
+            accuracies = f"{before:5.1f} -> {after:5.1f} %"
+            print(f"  {test:<36} {accuracies}   {gain.mean:+.2f} ± {gain.ci95:.2f}")
     return 0
 
 
 def any_way(p: AnyWay) -> Record:
-    """Return the run of one training, with the SIB in its checkpoint "best"."""
+    """Return the run of one training. The trained SIB is in its checkpoint "best"."""
     return ANY_WAY.run(p)
 
 
 def inputs(p: AnyWay) -> Inputs:
-    """Return the pictures to learn from and those to be tested on, and the hashes of them and of the network."""
+    """Return CIFAR-FS and PACS, and the hashes of their pictures and of the feature network."""
     small, large = datasets.load("cifar-fs"), datasets.load("pacs", size=224)
     network = imagenet_network(p.backbone, 224)
     made_of = {small.name: small.sha256, large.name: large.sha256, "network": features_hash(network.state_dict())}
@@ -111,41 +125,55 @@ def inputs(p: AnyWay) -> Inputs:
 
 
 def compute(p: AnyWay, loaded: tuple[ImageSet, ImageSet, dict[str, str]], folder: Path) -> Numbers:
-    """Train, and test on tasks of many shapes.
+    """Train a SIB, and test it on tasks of many shapes.
 
     Returns:
-        metrics: by test, such as "photo/7way/5shot": accuracy in percent, with "..._ci95"; "/before": that of K = 0 on
-            the same tasks; "/gain" the difference, with its "..._ci95"; before those ends, "/unbalanced" and
-            "/lopsided" queries, or a few for "each" class, such as "/2each".
-        arrays: the history of the "loss", means over a twentieth of the steps.
+        metrics: accuracy in percent by test, such as "photo/7way/5shot", "photo/7way/5shot/unbalanced" or, with two
+            queries of each class, "photo/7way/5shot/2each". A name with "/before" is the accuracy with K = 0 on the
+            same tasks, one with "/gain" the difference. Each has its 95 % interval under the name with "_ci95".
+        arrays: the "loss", as means over each twentieth of the steps.
     """
     small, large, made_of = loaded
-    banks = {f"cifar-fs {split}": _bank(p, small, split, made_of) for split in ("train", "test")}
-    banks |= {domain: _bank(p, large, domain, made_of) for domain in ("art_painting", "photo")}
-    other = shipped.load("cifar-fs", "conv4-64")["test"]
-    banks |= {"conv4-64": (other.features, other.labels), "clusters": clusters()}
-    model, loss = train(p, *banks["cifar-fs train"])
-    about = {"model": model.setup, "tasks": {"ways": NOMINAL, "queries": max(QUERIES)}}
-    write_tensors(folder / BEST, weights_of(model), about)
+    conv4 = shipped.load("cifar-fs", "conv4-64")["test"]
+    banks = {
+        "cifar-fs": _bank(p, small, "test", made_of),
+        "art_painting": _bank(p, large, "art_painting", made_of),
+        "photo": _bank(p, large, "photo", made_of),
+        "conv4-64": (conv4.features, conv4.labels),
+        "clusters": clusters(),
+    }
+    model, loss = train(p, *_bank(p, small, "train", made_of))
+    trained_on = {"ways": NOMINAL, "queries": max(QUERIES)}
+    write_tensors(folder / BEST, weights_of(model), {"model": model.setup, "tasks": trained_on})
     metrics: dict[str, float] = {}
     for name, all_ways in TESTS.items():
-        bank = banks["cifar-fs test" if name == "cifar-fs" else name]
+        features, labels = banks[name]
         for ways, shots in itertools.product(all_ways, (1, 5)):
-            shapes = {end: (alpha, most_queries(p, ways) if alpha else 15) for end, alpha in UNBALANCED.items()}
-            shapes |= {f"/{few}each": (0.0, few) for few in FEW if ways == max(all_ways)}
+            shapes = {end: (alpha, most_queries(p, ways) if alpha else max(QUERIES)) for end, alpha in SPREADS.items()}
+            if ways == max(all_ways):
+                shapes |= {f"/{few}each": (None, few) for few in FEW}
             for end, (alpha, queries) in shapes.items():
-                sampler = EpisodeSampler(bank[1], ways, shots, queries, 1_000_002, alpha=alpha or None)
-                found = tested(model, about["tasks"], bank[0], sampler.sample(0, p.episodes))
-                metrics |= {f"{name}/{ways}way/{shots}shot{end}{kind}": v for kind, v in found.items()}
+                sampler = EpisodeSampler(labels, ways, shots, queries, 1_000_002, alpha=alpha)
+                found = tested(model, trained_on, features, sampler.sample(0, p.episodes))
+                metrics |= {f"{name}/{ways}way/{shots}shot{end}{kind}": value for kind, value in found.items()}
     return metrics, {"loss": loss}
 
 
 def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]:
-    """The SIB, and its loss over the training."""
+    """Train a SIB on tasks of many shapes.
+
+    Args:
+        p: the settings.
+        features: `[N, d]`.
+        labels: their classes, `[N]`.
+
+    Returns:
+        the SIB, set up for `NOMINAL` ways and features of `p.dim` dimensions, and its loss as 20 means.
+    """
     banks = views(p, unit(features), labels)
     kind = {"set_aware": p.width} if p.width else {"equivariant": True}
     model, tied = SIB(NOMINAL, p.dim, p.K, p.eta, reduction="mean", seed=p.seed, **kind), p.plain < 1 and not p.width
-    del model.prototype_weight  # of ones, for features of any size
+    del model.prototype_weight  # one number serves features of any size
     model.prototype_weight = torch.ones(())
     if tied:
         tie(model)
@@ -172,10 +200,23 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
 
 
 def views(p: AnyWay, features: Tensor, labels: Tensor) -> list[Tensor]:
-    """Unit features [N, d'] of the same labels: as they are, but for their dimension; otherwise seen; and made up."""
+    """Return several versions of the features, all with the same labels.
+
+    The first has the features as they are, but for their dimension. The next four are centred, projected at random, or
+    both. The others are random clusters, one for each class.
+
+    Args:
+        p: the settings.
+        features: unit features, `[N, d]`.
+        labels: their classes, `[N]`.
+
+    Returns:
+        unit features `[N, d']`, where d' differs from version to version.
+    """
     generator = torch.Generator().manual_seed(p.seed)
 
     def normal(*shape: int) -> Tensor:
+        """Draw normal numbers."""
         return torch.randn(shape, generator=generator)
 
     centred = unit(features - features.mean(0))
@@ -187,7 +228,7 @@ def views(p: AnyWay, features: Tensor, labels: Tensor) -> list[Tensor]:
 
 
 def clusters() -> tuple[Tensor, Tensor]:
-    """Features [3000, 64] and labels around 30 random directions."""
+    """Return features `[3000, 64]` around 30 random directions, and their labels."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(30).repeat_interleave(100)
     centres = torch.randn(30, 64, generator=generator)
@@ -196,21 +237,23 @@ def clusters() -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def tie(model: SIB) -> None:
-    """Make xi see logits less their mean over the classes: the nearest weights of its first layer that do so."""
+    """Make an equivariant xi see logits less their mean over the classes.
+
+    The weights of its first layer are replaced by the nearest ones that have this property.
+    """
     own, shared = model.xi.layers[0].weight.unbind(1)
     own.copy_((own - shared) / 2)
     shared.copy_(-own)
 
 
 def _tasks(p: AnyWay, labels: Tensor, step: int, rng: np.random.Generator) -> Tasks:
-    """A few tasks of one shape, which is drawn."""
+    """Draw a shape, and then the tasks of a training step, all of this shape."""
     ways, shots = int(rng.choice(WAYS)), int(rng.choice(SHOTS))
     alpha = p.alpha if rng.random() < p.unbalanced else None
-    # unbalanced queries may all be of one class, which must have as many pictures
+    # Unbalanced queries may all fall into one class, which must have enough pictures.
     queries = int(rng.choice(QUERIES)) if alpha is None else most_queries(p, ways)
     sampler = EpisodeSampler(labels, ways, shots, queries, p.seed, alpha=alpha)
-    count = max(2, p.queries // (ways * queries))
-    return sampler.sample(step * p.queries, count)
+    return sampler.sample(step * p.queries, count=max(2, p.queries // (ways * queries)))
 
 
 def most_queries(p: AnyWay, ways: int) -> int:
@@ -219,19 +262,31 @@ def most_queries(p: AnyWay, ways: int) -> int:
 
 
 def tested(model: SIB, trained: dict[str, int], features: Tensor, tasks: Tasks) -> dict[str, float]:
-    """Accuracies of the same tasks with K = 0 and K steps, and what the steps bring; by the end of a metric's name."""
+    """Return the accuracy with K steps and with K = 0 on the same tasks, and the gain, in percent.
+
+    Args:
+        model: the SIB.
+        trained: the shape of the tasks that `model.eta` is meant for, see `resized`.
+        features: `[N, d]`.
+        tasks: tasks of these features.
+
+    Returns:
+        values and their 95 % intervals by the end of a metric's name: "", "/before", "/gain", "_ci95", ...
+    """
     served = resized(model, trained, tasks.classes.shape[1], features.shape[1])
     before, after = (100 * evaluate(sib, features, tasks).accuracies for sib in (served.changed(steps=0), served))
-    gain = after - before
     found = {}
-    for end, values in {"": after, "/before": before, "/gain": gain}.items():
+    for end, values in {"": after, "/before": before, "/gain": after - before}.items():
         score = Evaluation(values)
         found |= {end: score.mean, f"{end}_ci95": score.interval}
     return found
 
 
 def _bank(p: AnyWay, data: ImageSet, part: str, made_of: dict[str, str]) -> tuple[Tensor, Tensor]:
-    """Features [N, d] and labels [N] of the first pictures of each class of a split or a domain; kept in the cache."""
+    """Return features `[N, d]` and labels `[N]` of the first pictures of each class, from the cache or computed now.
+
+    `part` is a split of the image set, or one of its domains.
+    """
     if part in data.domain_names:
         chosen, size = data.domain_rows(part), data.images.shape[1]
         labels = pd.Series(data.labels[chosen])
@@ -251,7 +306,10 @@ def _bank(p: AnyWay, data: ImageSet, part: str, made_of: dict[str, str]) -> tupl
 
 
 def _resized(images: Tensor, size: int) -> Tensor:
-    """uint8 [n, H, W, 3] -> floats [n, 3, size, size] in [0, 1], rounded as a picture's are."""
+    """Enlarge pictures, uint8 `[n, H, W, 3]` -> float `[n, 3, size, size]` in [0, 1].
+
+    Values are rounded to multiples of 1/255, as in a file.
+    """
     pixels = as_float(images)
     if images.shape[1] == size:
         return pixels
@@ -266,7 +324,7 @@ ANY_WAY = Experiment(
     inputs,
     keeps_files=True,
     oldest="backbone size per_class dim K eta unbalanced alpha plain steps queries lr episodes seed".split(),
-    # two trainings with other random numbers were seen to differ by 2.2 points on photos, and by any on clusters
+    # Two trainings with different random numbers differed by 2.2 points on photos, and by any number on clusters.
     tolerance={"clusters*": None, "*": 3.0},
     checkpoints=("best",),
 )

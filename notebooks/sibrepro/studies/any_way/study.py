@@ -1,4 +1,4 @@
-"""The any-way SIB of the zoo: its trainings and tests, which notebook 07 reports."""
+"""The study of the any-way SIBs of the zoo: their trainings and tests, which notebook 07 reports."""
 
 from __future__ import annotations
 
