@@ -1,0 +1,1 @@
+"""Feature networks: their pretraining, and the features that they give of image sets."""

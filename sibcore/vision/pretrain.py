@@ -3,9 +3,9 @@
     python -m sibcore.vision.pretrain --data cifar-fs --folder runs/conv4-64
     torchrun --nproc_per_node 4 -m sibcore.vision.pretrain --backbone wrn-28-10 --folder runs/wrn
 
-Everything random in epoch e is drawn from generators seeded by (seed, e) and the learning rate is a function of the
-step, so weights, momenta and the epoch are the whole state: an interrupted run that goes on, with as many threads as it
-began with, ends in the same numbers.
+All random numbers of epoch e come from generators seeded by (seed, e), and the learning rate is a function of the step.
+Weights, momenta and the epoch are therefore the whole state. An interrupted run that goes on, with as many threads as
+it began with, ends in the same numbers.
 
     <folder>/checkpoint.safetensors    the state after the last finished epoch
     <folder>/backbone.safetensors      f after the epoch with the best validation accuracy
@@ -46,7 +46,7 @@ from sibcore.vision.features import extract, split_tensors
 CHECKPOINT = "checkpoint.safetensors"
 BACKBONE = "backbone.safetensors"
 
-# Channel mean and standard deviation (of 255) that the authors' release uses.
+# Mean and standard deviation of each channel, of values up to 255, that the authors' release uses.
 STATISTICS = {
     "cifar-fs": ((129.377, 124.106, 112.478), (68.209, 65.431, 70.459)),
     "mini-imagenet": ((120.396, 115.594, 104.540), (70.682, 68.276, 72.545)),
@@ -55,56 +55,81 @@ STATISTICS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """How to pretrain."""
+    """How to pretrain.
+
+    Args:
+        backbone: name of the network, see `sibcore.vision.backbones`.
+        epochs: passes over the training images.
+        batch: images of a batch.
+        peak_lr: the highest learning rate of `one_cycle`.
+        warm_up: share of all steps in which the learning rate rises.
+        momentum: Nesterov momentum.
+        weight_decay: weight decay.
+        jitter: strength of the colour jitter.
+        scale: first value of the scale of the cosines in `CosineHead`.
+        episodes: number of validation tasks.
+        seed: seed of everything random.
+        small: height and width of the images in the first epochs, which are then several times faster; 0 for full size.
+        small_epochs: number of these first epochs.
+        precision: of convolutions on a CPU; on CUDA it is always bfloat16.
+        rotation: weight of a second loss, of telling by how far an image is turned (Gidaris et al., 2019).
+        frozen: number of lowest layers of a Conv-4 that keep the weights of the network to start from.
+    """
 
     backbone: str = setting("conv4-64")
     epochs: int = setting(50, least=1)
     batch: int = setting(128, least=1)
     peak_lr: float = setting(0.1, above=0)
-    warm_up: float = setting(0.3, above=0, below=1)  # part of all steps in which the learning rate rises
+    warm_up: float = setting(0.3, above=0, below=1)
     momentum: float = setting(0.9, least=0, below=1)
     weight_decay: float = setting(5e-4, least=0)
     jitter: float = setting(0.4, least=0, below=1)
     scale: float = setting(10.0, above=0)
     episodes: int = setting(1000, least=1)
     seed: int = setting(0, least=0)
-    small: int = setting(0, least=0)  # pixels of the images in the first epochs, which is several times faster; 0: none
+    small: int = setting(0, least=0)
     small_epochs: int = setting(0, least=0)
-    # of convolutions on a CPU; on CUDA it is bfloat16 always
     precision: Literal["float32", "bfloat16"] = one_of("float32", "bfloat16")
-    rotation: float = setting(0.0, least=0)  # weight of the loss of telling turned images apart (Gidaris et al., 2019)
-    frozen: int = setting(0, least=0)  # lowest layers of a Conv-4 that stay as the network to begin with has them
+    rotation: float = setting(0.0, least=0)
+    frozen: int = setting(0, least=0)
 
     def size(self, epoch: int, full: int) -> int:
-        """Pixels of the images in an epoch, of images of `full` pixels."""
+        """Return the height and width of the images in an epoch, for images of full size `full`."""
         return min(self.small, full) if self.small and epoch < self.small_epochs else full
 
     def epochs_left(self, epoch: int, full: int) -> float:
-        """How many times the work of this epoch is left, with it: work goes as the number of pixels."""
+        """Return the work that is left, with that of `epoch`, in units of that epoch; work is taken to go by pixels."""
         pixels = [self.size(e, full) ** 2 for e in range(epoch, self.epochs)]
         return sum(pixels) / pixels[0]
 
 
 class CosineHead(nn.Module):
-    """Logits scale * cos(f, w_j) with a learned scale: features [B, d] -> [B, classes].
+    """A linear classifier of directions: logits scale * cos(f, w_j), with a learned scale.
 
-    Weights w_j are maps of so many `channels`, as the features are. Of smaller images the features are a smaller map,
-    and the weights are interpolated to it: the head learns on through a change of size.
+    The features of a Conv-4 are a map of several `channels`, and so are the weights w_j. Smaller images have a smaller
+    map. The weights are then interpolated to its size, so that the head goes on learning when the size changes.
+
+    Args:
+        dim: size d of the features.
+        classes: number of classes.
+        scale: first value of the scale.
+        channels: channels of the map; by default d, for features of one place.
     """
 
     def __init__(self, dim: int, classes: int, scale: float, channels: int | None = None) -> None:
         super().__init__()
         self.channels = channels or dim
-        # of length about 1: the angle by which a gradient step turns a weight goes as 1 / length^2
+        # of length about 1, because the angle by which a gradient step turns a weight goes as 1 / length^2
         self.weight = nn.Parameter(torch.randn(classes, dim) / math.sqrt(dim))
         self.scale = nn.Parameter(torch.tensor(scale))
 
     def forward(self, features: Tensor) -> Tensor:
+        """Return logits `[B, classes]` of features `[B, d]`."""
         weight = self.weight
         if features.shape[1] != weight.shape[1]:
-            side = [math.isqrt(x.shape[1] // self.channels) for x in (weight, features)]
-            weight = weight.view(-1, self.channels, side[0], side[0])
-            weight = F.interpolate(weight, (side[1], side[1]), mode="bilinear", antialias=True).flatten(1)
+            own_side, side = (math.isqrt(x.shape[1] // self.channels) for x in (weight, features))
+            maps = weight.view(-1, self.channels, own_side, own_side)
+            weight = F.interpolate(maps, (side, side), mode="bilinear", antialias=True).flatten(1)
         return self.scale * F.normalize(features, dim=1) @ F.normalize(weight, dim=1).T
 
 
@@ -116,18 +141,29 @@ def pretrain(
     report: Callable[[str], None] = print,
     start: Path | None = None,
 ) -> dict[str, Any]:
-    """Pretrain on `data`'s split "train", selecting on "val"; goes on where an earlier call in `folder` stopped.
+    """Pretrain on the split "train" and keep the network of the epoch that is best on "val".
 
-    `start` is the file of a network to begin with, instead of random weights, where shapes are the same: a wider one
-    begins with its lower layers. The head is new.
-    Returns what is known about the run: recipe, data, history (loss, accuracy and validation accuracy by epoch).
+    A call goes on where an earlier call in the same folder stopped.
+
+    Args:
+        data: the image set.
+        recipe: how to pretrain.
+        folder: where checkpoint and network go.
+        device: where to compute; by default the fastest device there is.
+        report: takes each line of progress.
+        start: file of a network to start from, instead of random weights. Weights of the same name and shape are taken
+            over, so that a wider network starts with lower layers of a narrower one. The head is always new.
+
+    Returns:
+        The description of the run: recipe, data, and history (loss, accuracy and validation accuracy of each epoch).
     """
     device = device or pick_device()
     folder = Path(folder)
     images, labels = (tensor.to(device) for tensor in split_tensors(data, "train"))
+    full = images.shape[1]
     if len(images) < recipe.batch:
         raise ValueError(f"{data.name} has {len(images)} training images, fewer than the batch of {recipe.batch}")
-    if recipe.size(recipe.epochs - 1, images.shape[1]) != images.shape[1]:
+    if recipe.size(recipe.epochs - 1, full) != full:
         raise ValueError(f"small_epochs is {recipe.small_epochs}: the last of {recipe.epochs} epochs is of full size")
     validation = Validation(data, recipe, device)
     model = make_model(data, recipe)
@@ -138,46 +174,61 @@ def pretrain(
     optimizer = torch.optim.SGD(
         trained(model).values(), recipe.peak_lr, recipe.momentum, weight_decay=recipe.weight_decay, nesterov=True
     )
-    fresh = {"backbone": recipe.backbone, "image_size": images.shape[1], "recipe": dataclasses.asdict(recipe)}
-    made_of = {data.name: data.sha256} | ({"start": sha256(start)} if start else {})
-    fresh |= {
-        "data": made_of,
+    fresh = {
+        "backbone": recipe.backbone,
+        "image_size": full,
+        "recipe": dataclasses.asdict(recipe),
+        "data": {data.name: data.sha256} | ({"start": sha256(start)} if start else {}),
         "code": fingerprint.reachable("sibcore.vision.pretrain"),
         "threads": torch.get_num_threads(),
+        "epoch": 0,
+        "history": [],
+        "seconds": 0.0,
     }
-    fresh |= {"epoch": 0, "history": [], "seconds": 0.0}
     about = resume(folder / CHECKPOINT, model, optimizer, fresh)
     shared, first = parallel.distributed(model), about["epoch"]
-    full, seen = images.shape[1], images
 
     def estimate(seconds: float) -> None:
-        if about["epoch"] == first and parallel.rank() == 0:
-            left = seconds * recipe.epochs_left(first, full) / 60
-            report(f"{recipe.epochs - first} epochs of {len(images):,} images: about {left:.0f} min")
+        if parallel.rank() == 0:
+            minutes = seconds * recipe.epochs_left(first, full) / 60
+            report(f"{recipe.epochs - first} epochs of {len(images):,} images: about {minutes:.0f} min")
 
-    while about["epoch"] < recipe.epochs:
+    seen = images  # in the size of the epoch
+    for epoch in range(first, recipe.epochs):
         started = time.perf_counter()
-        size = recipe.size(about["epoch"], full)
+        size = recipe.size(epoch, full)
         if size != seen.shape[1]:
             seen = resize(images, size)
         with threads(about["threads"]):
-            row = train_epoch(shared, optimizer, seen, labels, recipe, about["epoch"], estimate)
+            row = train_epoch(shared, optimizer, seen, labels, recipe, epoch, estimate if epoch == first else None)
             row["val"] = validation(model.f, size)
         seconds = time.perf_counter() - started
         about["epoch"] += 1
         about["history"].append(row)
         about["seconds"] += seconds
         if parallel.rank() == 0:
-            if best_epoch(about["history"], recipe) == about["epoch"]:
-                write_tensors(folder / BACKBONE, model.f.state_dict(), about)
-            momenta = {f"momentum.{n}": optimizer.state[p]["momentum_buffer"] for n, p in trained(model).items()}
-            write_tensors(folder / CHECKPOINT, weights_of(model) | momenta, about)
+            save(folder, model, optimizer, recipe, about)
             report(progress_line(about, row, seconds, len(images)))
     return about
 
 
+def save(folder: Path, model: nn.Sequential, optimizer: torch.optim.SGD, recipe: Recipe, about: dict[str, Any]) -> None:
+    """Write the checkpoint of the epoch that has just ended, and the network if it is the best so far."""
+    if best_epoch(about["history"], recipe) == about["epoch"]:
+        write_tensors(folder / BACKBONE, model.f.state_dict(), about)
+    tensors = weights_of(model)
+    for name, parameter in trained(model).items():
+        tensors[f"momentum.{name}"] = optimizer.state[parameter]["momentum_buffer"]
+    write_tensors(folder / CHECKPOINT, tensors, about)
+
+
 def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
-    """Put the checkpoint at `path` into model and optimizer and return its `about`; `fresh` if there is none."""
+    """Put the checkpoint at `path`, if there is one, into model and optimizer.
+
+    Returns:
+        The description in the checkpoint, or `fresh` if there is none. Raise a ValueError if the checkpoint was made by
+        other code or belongs to another run.
+    """
     if not path.exists():
         return fresh
     tensors, about = read_tensors(path)
@@ -191,14 +242,17 @@ def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict
 
 
 def best_epoch(history: list[dict[str, float]], recipe: Recipe) -> int | None:
-    """The epoch, from 1, of the best validation accuracy at full size; the latest of several, None if there is none."""
+    """Return the epoch, counted from 1, with the best validation accuracy at full size.
+
+    Of several with the same accuracy it is the latest; None if there was no epoch at full size.
+    """
     first = recipe.small_epochs if recipe.small else 0
     values = [(row["val"], epoch) for epoch, row in enumerate(history, 1) if epoch > first]
     return max(values)[1] if values else None
 
 
 def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
-    """`f`, the feature network, and `head`, for classes and then turns, with weights that depend on the seed alone."""
+    """Make the feature network `f` and its `head` for classes and then turns; weights follow from the seed alone."""
     mean, std = channel_statistics(data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -210,7 +264,7 @@ def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
 
 
 def begin_with(f: nn.Module, start: Path) -> None:
-    """Put what has the same name and shape in the network of a file into f."""
+    """Put the weights of the network in a file into f where name and shape are the same."""
     own, found = f.state_dict(), load_network(start)[0].state_dict()
     alike = {name: tensor for name, tensor in found.items() if name in own and own[name].shape == tensor.shape}
     if not any(name.endswith("weight") for name in alike):
@@ -219,13 +273,13 @@ def begin_with(f: nn.Module, start: Path) -> None:
 
 
 def lowest(model: nn.Module, recipe: Recipe) -> nn.Module:
-    """The layers that are frozen; a layer of Conv-4 is a convolution, its norm, a pool and a ReLU."""
+    """Return the frozen layers. A layer of Conv-4 has four modules: convolution, norm, pool and ReLU."""
     layers = getattr(model, "module", model).f.backbone.children()
     return nn.Sequential(*itertools.islice(layers, 4 * recipe.frozen))
 
 
 def trained(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are not frozen, by name."""
+    """Return the parameters that are not frozen, by name."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
@@ -236,11 +290,21 @@ def train_epoch(
     labels: Tensor,
     recipe: Recipe,
     epoch: int,
-    estimate: Callable[[float], None] = lambda seconds: None,
+    estimate: Callable[[float], None] | None = None,
 ) -> dict[str, float]:
-    """One pass over the training images in whole batches; returns mean loss and accuracy.
+    """Train for one pass over the images in whole batches.
 
-    `estimate` is told after a few batches how many seconds the epoch will take.
+    Args:
+        model: network and head, possibly wrapped for several processes.
+        optimizer: its learning rate is set in each step.
+        images: uint8 `[N, H, W, 3]`, on the device where to compute.
+        labels: int64 `[N]`.
+        recipe: how to train.
+        epoch: number of the epoch, from 0.
+        estimate: called after four batches with the seconds that the epoch will take.
+
+    Returns:
+        The mean "loss" and "accuracy".
     """
     device = images.device
     steps = len(images) // recipe.batch
@@ -255,7 +319,7 @@ def train_epoch(
     lowest(model, recipe).eval()
     began = time.perf_counter()
     for step in range(steps):
-        if step == 4:
+        if step == 4 and estimate:
             estimate((time.perf_counter() - began) / 4 * steps)
         rows = order[step * recipe.batch :][: recipe.batch][mine]
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
@@ -281,20 +345,28 @@ def train_epoch(
 
 
 def with_turns(images: Tensor) -> Tensor:
-    """A batch [B, 3, H, W], then every fourth image of it turned by 90, by 180 and by 270 degrees."""
+    """Append every fourth image of a batch `[B, 3, H, W]`, turned by 90, by 180 and by 270 degrees."""
     turned = [images[::TURNS].rot90(turns, (2, 3)) for turns in range(1, TURNS)]
     return torch.cat([images, *turned]).contiguous(memory_format=torch.channels_last)
 
 
 def turns_loss(logits: Tensor, batch: int) -> Tensor:
-    """Cross-entropy of the last logits on how far an image is turned, over the turned images of `with_turns`."""
+    """Return the cross-entropy of telling by how far an image is turned.
+
+    Args:
+        logits: of all images that `with_turns` returns; the last four of each image are for the four turns.
+        batch: number of images before turned ones were appended.
+    """
     upright = logits[:batch:TURNS, -TURNS:]
     turns = torch.arange(TURNS, device=logits.device).repeat_interleave(len(upright))
     return F.cross_entropy(torch.cat([upright, logits[batch:, -TURNS:]]), turns)
 
 
 def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
-    """Learning rate (Smith & Topin, 2019): a cosine from peak/25 up to the peak, then one down to zero."""
+    """Return the learning rate of a step: a cosine from peak/25 up to the peak, then one down to 0.
+
+    This is the one-cycle schedule of Smith & Topin (2019).
+    """
     top = recipe.warm_up * steps
     if step < top:
         low, along = recipe.peak_lr / 25, 1 - step / top
@@ -304,9 +376,9 @@ def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
 
 
 class Validation:
-    """Accuracy of the nearest class mean (cosine) on a fixed set of 1-shot tasks of validation classes.
+    """Measures the accuracy of the nearest class mean (by cosine) on a fixed set of 1-shot validation tasks.
 
-    Tasks have 5 ways and 15 queries of each, or as many as the validation classes allow.
+    Tasks have 5 ways and 15 queries of each class, or as many as the validation classes allow.
     """
 
     def __init__(self, data: ImageSet, recipe: Recipe, device: torch.device) -> None:
@@ -320,14 +392,15 @@ class Validation:
         self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module, size: int) -> float:
+        """Return the accuracy of a network's features on images of this height and width."""
         with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.half):
             features = extract(f, resize(self.images, size))
-        nearest_mean = SIB(self.ways, features.shape[1], steps=0).to(self.images.device)  # before training, K = 0
+        nearest_mean = SIB(self.ways, features.shape[1], steps=0).to(self.images.device)  # an untrained SIB with K = 0
         return evaluate(nearest_mean, features, self.tasks).mean
 
 
 def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel, for images in [0, 1]: the release's, else those of "train"."""
+    """Return mean and standard deviation of each channel of images in [0, 1]: the release's, else those of "train"."""
     if data.name in STATISTICS:
         mean, std = map(np.array, STATISTICS[data.name])
     else:
@@ -337,16 +410,23 @@ def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def progress_line(about: dict[str, Any], row: dict[str, float], seconds: float, images: int) -> str:
+    """Return a line on the epoch that has just ended, which took `seconds` for so many images."""
     epochs = about["recipe"]["epochs"]
     left = seconds * (epochs - about["epoch"]) / 60
-    return (
-        f"epoch {about['epoch']:3d}/{epochs}  loss {row['loss']:.3f}  accuracy {100 * row['accuracy']:5.2f} %  "
-        f"val 1-shot {100 * row['val']:5.2f} %  {images / seconds:5.0f} images/s  {left:.0f} min left"
-    )
+    parts = [
+        f"epoch {about['epoch']:3d}/{epochs}",
+        f"loss {row['loss']:.3f}",
+        f"accuracy {100 * row['accuracy']:5.2f} %",
+        f"val 1-shot {100 * row['val']:5.2f} %",
+        f"{images / seconds:5.0f} images/s",
+        f"{left:.0f} min left",
+    ]
+    return "  ".join(parts)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m sibcore.vision.pretrain", description=Recipe.__doc__)
+    """Pretrain from the command line; each field of `Recipe` is an option."""
+    parser = argparse.ArgumentParser("python -m sibcore.vision.pretrain", description="How to pretrain.")
     parser.add_argument("--data", default="cifar-fs", help="name of the data set")
     parser.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
     parser.add_argument("--folder", type=Path, required=True, help="where checkpoints go")

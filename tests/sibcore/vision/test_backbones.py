@@ -124,7 +124,7 @@ def test_asking_for_weights_that_do_not_exist_is_an_error():
 
 def test_a_missing_package_is_an_error_that_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
-    with pytest.raises(ImportError, match="pip install efficientnet_lite_pytorch"):
+    with pytest.raises(ImportError, match=r"pip install 'sibcore\[images\]'"):
         backbone("efficientnet-lite0", 224)
 
 
