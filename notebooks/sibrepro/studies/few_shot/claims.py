@@ -28,7 +28,10 @@ def claims() -> list[Claim]:
 
 
 def gains() -> list[Claim]:
-    """Return the claims that three synthetic gradient steps beat none on the same tasks, for 1 and 5 shots."""
+    """Return the claims that three synthetic gradient steps beat none on the same tasks, for 1 and 5 shots.
+
+    A gain agrees with the paper if its interval lies above zero.
+    """
     results = plan.published()
     found = few_shot_tables.gains(results)
     printed = paper.few_shot().query("dataset == 'cifar-fs' and backbone == 'conv4-64' and method == 'SIB'")

@@ -26,7 +26,10 @@ WAYS, SHOWN = 5, 6  # Of `one_episode`: its classes, and how many queries of eac
 def one_episode(dataset: str = "cifar-fs") -> Figure:
     """Draw one 1-shot episode of test classes: a row a class, with its support image (orange) and some queries (grey).
 
-    Raises FileNotFoundError if the images are not on this machine.
+    Raise FileNotFoundError if the images are not on this machine.
+
+    Args:
+        dataset: the name of the image set.
     """
     data = datasets.load(dataset)
     labels, images = torch.from_numpy(data.split_labels("test")), data.images[data.rows("test")]
@@ -48,10 +51,11 @@ def one_episode(dataset: str = "cifar-fs") -> Figure:
 def task_in_the_plane(record: Record) -> Figure:
     """Draw one task in the plane: queries, support images, and the path of each class weight from θ⁰ to θᴷ.
 
-    The plane is spanned by the two largest principal components of the queries.
+    The plane is spanned by the two largest principal components of the queries. An arrow shows where the last step
+    takes the weight of a class.
 
     Args:
-        record: a run of `sibrepro.meta_training.along_the_steps.INSIDE`.
+        record: a run of `sibrepro.meta_training.along_the_steps.INSIDE`, whose arrays hold one task in the plane.
     """
     view = {name.removeprefix("view/"): array for name, array in record.arrays.items()}
     queries, support, theta = view["queries"], view["support"], view["theta"]
@@ -72,6 +76,8 @@ def task_in_the_plane(record: Record) -> Figure:
 def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure:
     """Draw one task along θ⁰, ..., θᴷ: a column a step, with the predictions, ξ, and the class weights in the plane.
 
+    The first two rows show a matrix with a row for each query and a column for each class.
+
     Args:
         steps: what `sibcore.reference` records of each step.
         query: unit-length query features, `[n, d]`.
@@ -81,6 +87,7 @@ def step_by_step(steps: Sequence[Step], query: Tensor, labels: Tensor) -> Figure
     place = in_the_plane(query)
     points = place(query).numpy()
     errors = [step.dl_dy.detach() for step in steps]
+    # All steps share one scale of colours, so that they can be compared.
     largest = max(float(error.abs().max()) for error in errors)
     same = {"aspect": "auto", "interpolation": "nearest"}
     for k, (step, column) in enumerate(zip(steps, axes.T, strict=True)):
@@ -124,6 +131,7 @@ def methods(scores: pd.DataFrame) -> Figure:
         axis.set(yticks=range(len(order)), xlabel="test accuracy (%)", title=f"{shots}-shot")
         axis.set_yticklabels(order if axis is axes[0, 0] else [])
         axis.grid(axis="x", alpha=0.3)
+    # Empty lines make the entries of the legend, one for each kind and not for each method.
     for kind, (marker, colour) in styles.items():
         axes[0, -1].plot([], [], marker=marker, color=colour, linestyle="", label=kind)
     axes[0, -1].legend(loc="lower right", fontsize=9)

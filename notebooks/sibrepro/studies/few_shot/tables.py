@@ -42,7 +42,10 @@ def cite(origin: str, *words: str) -> float:
 
 
 def table_rows() -> pd.DataFrame:
-    """Return our published numbers as rows for `tables.few_shot`: one row a setting, averaged over its seeds."""
+    """Return our published numbers as rows for `tables.few_shot`: one row a setting, averaged over its seeds.
+
+    SIB in all its kinds comes first, then the rivals, which have neither K nor η.
+    """
     rows = []
     for origin in ORIGINS:
         results = published(*origin)
@@ -59,7 +62,11 @@ def table_rows() -> pd.DataFrame:
 
 
 def trained(results: FewShotRuns) -> dict[tuple[str, int, int], Sequence[Record]]:
-    """Return the runs of every kind of SIB by (method, shots, K), where the method is its name in Table 1."""
+    """Return the runs of every kind of SIB by (method, shots, K), where the method is its name in Table 1.
+
+    Args:
+        results: the published runs of one image set and backbone.
+    """
     kinds = {"SIB": results.sib, "inductive SIB": results.inductive, "SIB, rotation": results.rotation}
     found = {(method, *key): records for method, runs in kinds.items() for key, records in runs.items()}
     for (name, K), records in results.variants.items():
@@ -70,7 +77,12 @@ def trained(results: FewShotRuns) -> dict[tuple[str, int, int], Sequence[Record]
 def method_scores(results: FewShotRuns) -> pd.DataFrame:
     """Return the accuracy of every method on the same features and tasks.
 
-    Columns: method, kind ("SIB", "transductive" or "inductive"), shots, mean and ci95, both in percent.
+    Args:
+        results: the published runs of one image set and backbone.
+
+    Returns:
+        a row for each method and number of shots, with the columns method, kind ("SIB", "transductive" or "inductive"),
+        shots, mean and ci95, both in percent.
     """
     rows = [(f"SIB, K = {K}", "SIB", shots, *sib_score(records)) for (shots, K), records in results.sib.items()]
     for (shots, K), records in results.inductive.items():
@@ -84,7 +96,12 @@ def method_scores(results: FewShotRuns) -> pd.DataFrame:
 def balance_scores(results: FewShotRuns) -> pd.DataFrame:
     """Return the 1-shot accuracy of every method on balanced and on unbalanced queries.
 
-    Columns: method; balanced and unbalanced, each with its ..._ci95, in percent; sib, whether the method is a SIB.
+    Args:
+        results: the published runs of one image set and backbone.
+
+    Returns:
+        a row for each method, with the columns method; balanced and unbalanced, each with its ..._ci95, in percent; and
+        sib, whether the method is a SIB.
     """
     rows = []
     for (name, shots), record in results.rivals.items():
@@ -99,7 +116,12 @@ def balance_scores(results: FewShotRuns) -> pd.DataFrame:
 
 
 def variant_scores(results: FewShotRuns, *variants: str) -> dict[str, Score]:
-    """Return the 1-shot scores of SIB with K = 0 and K = 3, and of these variants of it with K = 3."""
+    """Return the 1-shot scores of SIB with K = 0 and K = 3, and of these variants of it with K = 3.
+
+    Args:
+        results: the published runs of one image set and backbone.
+        variants: names of variants, keys of `plan.VARIANTS`.
+    """
     found = {f"SIB, K = {K}": results.sib.get((1, K)) for K in (0, STEPS)}
     return _scores(found | {f"SIB, {name}": results.variants.get((name, STEPS)) for name in variants})
 
@@ -116,7 +138,13 @@ def order_scores(results: FewShotRuns) -> dict[str, Score]:
 
 
 def reasons(results: FewShotRuns) -> dict[str, Score]:
-    """Return the 1-shot scores of the paper's SIB, of ours, and of ours with one thing changed."""
+    """Return the 1-shot scores of the paper's SIB, of ours, and of ours with one thing changed.
+
+    Our SIB is more accurate than the paper's. Each change is a possible reason for that.
+
+    Args:
+        results: the published runs of one image set and backbone.
+    """
     printed = paper.few_shot().query(
         "dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1 and method == 'SIB' and K in (0, @STEPS)"
     )
@@ -128,7 +156,12 @@ def reasons(results: FewShotRuns) -> dict[str, Score]:
 
 
 def gains(results: FewShotRuns, K: int = STEPS) -> dict[int, Score]:
-    """Return how many points K steps add to K = 0 on the same tasks, by the number of shots."""
+    """Return how many points K steps add to K = 0 on the same tasks, by the number of shots.
+
+    Args:
+        results: the published runs of one image set and backbone.
+        K: the number of steps.
+    """
     return {shots: gain(*pair) for shots, pair in _pairs(results.sib, K).items()}
 
 

@@ -57,7 +57,17 @@ def accuracy_over_n(rows: pd.DataFrame, longer: Mapping[Key, Sequence[Record]]) 
 
 
 def band(axis: Axes, x: Sequence, y: Sequence, ci95: Sequence, colour: str, line: str, label: str) -> None:
-    """Draw a line through the values `y` with a band of half-width `ci95`; squares are drawn hollow."""
+    """Draw a line with its 95 % band. Squares are hollow, so that two lines of one colour can be told apart.
+
+    Args:
+        axis: the panel.
+        x: where the points lie, `[N]`.
+        y: their values, `[N]`.
+        ci95: half the width of the band at each point, `[N]`.
+        colour: the colour of line and band.
+        line: marker and style of the line, as matplotlib spells them, such as "o-".
+        label: the entry of the legend.
+    """
     hollow = {"markerfacecolor": "white"} if line.startswith("s") else {}
     axis.plot(x, y, line, color=colour, label=label, markersize=4, linewidth=1.3, **hollow)
     axis.fill_between(x, y - ci95, y + ci95, color=colour, alpha=0.15, linewidth=0)
@@ -82,7 +92,14 @@ def over_n(dataset: str) -> Figure:
 
 
 def _bands(axis: Axes, rows: pd.DataFrame, line: str, label: str) -> None:
-    """Draw the accuracies on validation and on test classes; `label` has a place for the name of the split."""
+    """Draw the accuracies on validation and on test classes.
+
+    Args:
+        axis: the panel.
+        rows: the accuracies, with the columns split, n, value and ci95.
+        line: marker and style of the lines.
+        label: the entries of the legend, with "{}" for the name of the split.
+    """
     for split, colour in COLOURS.items():
         part = rows[rows["split"] == split]
         band(axis, part["n"], part["value"], part["ci95"], colour, line, label.format(split))

@@ -58,7 +58,11 @@ class QuerySizeNotebook:
 
 
 def plan(dataset: str) -> dict[Key, list[FewShot]]:
-    """Return the settings to publish on an image set: three seeds for the protocol's own n = 15, else one."""
+    """Return the settings to publish on an image set: three seeds for the protocol's own n = 15, else one.
+
+    Args:
+        dataset: a key of `BACKBONES`.
+    """
     found = {}
     for backbone in BACKBONES[dataset]:
         base = protocol(dataset, backbone, **SHORTER.get((dataset, backbone), {}))
@@ -69,7 +73,12 @@ def plan(dataset: str) -> dict[Key, list[FewShot]]:
 
 
 def published(dataset: str = "cifar-fs", experiment: Experiment = QUERY_SIZE) -> dict[Key, list[Record]]:
-    """Return the published runs of `QUERY_SIZE` or of `RESCALED` by setting."""
+    """Return the published runs by setting, one of each seed.
+
+    Args:
+        dataset: a key of `BACKBONES`.
+        experiment: `QUERY_SIZE` or `RESCALED`.
+    """
     return facts(experiment, plan(dataset))
 
 

@@ -63,7 +63,11 @@ def against_ten(
 
 
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
-    """Return rows for `tables.query_size`: one for each setting, split and number of queries in testing."""
+    """Return rows for `tables.query_size`: one for each setting, split and number of queries in testing.
+
+    Args:
+        found: runs of `QUERY_SIZE` by setting, one of each seed.
+    """
     rows = []
     for (_, shots, n), records in found.items():
         p = records[0].params

@@ -89,7 +89,14 @@ def key(record: Record) -> Key:
 
 
 def plan(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
-    """Return the paper's grid at its protocol by setting: three seeds of SIB at eta = 1e-3, else one."""
+    """Return the paper's grid at its protocol by setting: three seeds of SIB at eta = 1e-3, else one.
+
+    Inductive SIB is trained on one shot only, as in the paper.
+
+    Args:
+        dataset: the image set.
+        backbone: the feature network.
+    """
     found: dict[Key, list[FewShot]] = {}
     for kind, shots in (("inductive SIB", 1), ("SIB", 1), ("SIB", 5)):
         base = protocol(dataset, backbone, shots=shots, transductive=kind == "SIB")
@@ -138,7 +145,11 @@ def asked(p: SyntheticGradientsNotebook) -> dict[Experiment, list[FewShot]]:
 
 
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
-    """Return rows for `tables.synthetic_gradients`: one for each setting and number of shots in testing."""
+    """Return rows for `tables.synthetic_gradients`: one for each setting and number of shots in testing.
+
+    Args:
+        found: few-shot runs by setting, one of each seed.
+    """
     rows = []
     for (kind, shots, K, eta), records in found.items():
         setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
