@@ -26,7 +26,8 @@ from torch import Tensor, nn
 
 from sibcore.seeds import combine
 from sibcore.settings import Settings, one_of, setting
-from sibcore.sib import SIB, cosine_step, cosines, unit
+from sibcore.sib import SIB, unit
+from sibcore.step import cosine_step, cosines
 
 TURNS = 4  # of an image: by 0, 90, 180 and 270 degrees
 

@@ -1,15 +1,15 @@
-"""Models that are trained together, S streams of tasks times E models per stream, behind one interface.
+"""Models that are trained together, S streams of episodes times E models per stream, behind one interface.
 
-`Stacked` does it for SIBs in one pass. `Apart` takes any models with an `answer` that has a gradient, one after
-another: it has what a stack lacks (noise, KL, running statistics, another xi), and is faster for one model as long as
-nothing is compiled. Model (s, e) is number s E + e.
+`Stacked` trains SIBs in one pass. `OneByOne` takes any models with an `answer` that has a gradient, one after another:
+it has what a stack lacks (noise, KL, running statistics), and is faster for one model as long as nothing is compiled.
+Model (s, e) is number s E + e. Both have
 
     group(support, support_labels, query, query_labels, noise)    losses and accuracies, [M] each
-    group.noise(tasks, seed, step)                                noise of q for a step, where there is any
+    group.noise(tasks, seed, step)                                noise of q_θ for a training step, where there is any
     group.answer(support, support_labels, query)                  logits [M, B, n, k], for `sibcore.evaluate`
     group.trained()                                               the parameters that training changes, by name
-    group.part(i, tensors)                                        of such tensors, what is model i's, by SIB's names
-    group.unstack()                                               brings the models up to date
+    group.of_model(i, tensors)                                    of such tensors, what is model i's, by SIB's names
+    group.write_back()                                            brings the models up to date
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from torch import Tensor, nn
 
 from sibcore.seeds import combine
 from sibcore.sib import SIB
-from sibcore.stack import Stacked, check_grid, misfit
+from sibcore.stack import Stacked, check_grid, why_not_stacked
 
 
-class Apart(nn.Module):
-    """The models [S][E], each by itself."""
+class OneByOne(nn.Module):
+    """The models `[S][E]`, each computed by itself."""
 
     def __init__(self, models: Sequence[Sequence[SIB]]) -> None:
+        """Hold the models themselves: training changes them in place."""
         super().__init__()
         check_grid(models)
         self.models = nn.ModuleList(itertools.chain(*models))
@@ -42,7 +43,13 @@ class Apart(nn.Module):
     def forward(
         self, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: list[Tensor | None]
     ) -> tuple[Tensor, Tensor]:
-        """Unit features support [S, B, m, d] and query [S, B, n, d] with labels -> losses and accuracies [M]."""
+        """Return each model's loss and accuracy on its episodes, both `[M]`.
+
+        Args:
+            support, query: unit features `[S, B, m, d]` and `[S, B, n, d]`.
+            support_labels, query_labels: their labels, `[S, B, m]` and `[S, B, n]`.
+            noise: for each model what `noise` drew.
+        """
         found = []
         for i, model in enumerate(self.models):
             s = i * self.streams // len(self.models)
@@ -53,11 +60,11 @@ class Apart(nn.Module):
         return torch.stack(losses), torch.stack(accuracies)
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """[M, B, n, k]: every model's answer to the same tasks."""
+        """Return every model's logits for the same episodes, `[M, B, n, k]`."""
         return torch.stack([model.answer(support, support_labels, query) for model in self.models])
 
     def noise(self, tasks: int, seed: int, step: int) -> list[Tensor | None]:
-        """For a step of training, the same for a model in any company."""
+        """Draw the noise of one training step. It does not depend on which models train together."""
 
         def drawn(model: SIB) -> Tensor | None:
             return model.noise(tasks, torch.Generator().manual_seed(combine(seed, step)))
@@ -65,33 +72,37 @@ class Apart(nn.Module):
         return [drawn(model) if getattr(model, "sigma", 0) else None for model in self.models]
 
     def trained(self) -> dict[str, Tensor]:
-        """xi of a model with K = 0 takes no part, and weight decay must not touch it."""
+        """Return the parameters that training changes, by name.
+
+        The ξ of a model with K = 0 takes no part, and weight decay must not touch it.
+        """
         idle = [i for i, model in enumerate(self.models) if isinstance(model, SIB) and not model.steps]
         left_out = tuple(f"models.{i}.xi." for i in idle)
         return {name: p for name, p in self.named_parameters() if p.requires_grad and not name.startswith(left_out)}
 
-    def part(self, i: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def of_model(self, i: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return what belongs to model i among tensors named as this group's parameters, by the model's own names."""
         prefix = f"models.{i}."
         return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
-    def unstack(self) -> None:
-        """They are."""
+    def write_back(self) -> None:
+        """Do nothing: these models hold their own parameters."""
 
 
-Group = Stacked | Apart
+Group = Stacked | OneByOne
 
 
 def grouped(models: Sequence[Sequence[SIB]], compiled: bool) -> Group:
-    """The models [S][E] as what trains them fastest."""
+    """Return the models `[S][E]` as the group that trains them fastest."""
     several = list(itertools.chain(*models))
     faster = (len(several) > 1 or compiled) and all(isinstance(model, SIB) for model in several)
-    return Stacked(models) if faster and misfit(models) is None else Apart(models)
+    return Stacked(models) if faster and why_not_stacked(models) is None else OneByOne(models)
 
 
 def negative_elbo(
     model: nn.Module, support: Tensor, support_labels: Tensor, query: Tensor, query_labels: Tensor, noise: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Eq. (avi), mean over the tasks, and the logits [B, n, k]; features are unit vectors."""
+    """Return eq. (avi), averaged over the episodes, and the logits `[B, n, k]`; features are unit vectors."""
     if not isinstance(model, SIB):  # nothing but the likelihood
         logits = model.answer(support, support_labels, query)
         return F.cross_entropy(logits.mT, query_labels), logits

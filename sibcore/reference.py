@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import grad
 
 from sibcore.sib import SIB
-from sibcore.xi import Xi
+from sibcore.xi import Context, MLPXi, Xi
 
 Predict = Callable[[Tensor, int], Tensor]  # (theta, k) -> y^ with w(theta, epsilon^k), the examples in front
 Function = Callable[[Tensor], Tensor]
@@ -70,8 +70,13 @@ def classify(sib: SIB, x: Tensor, w: Tensor) -> Tensor:
     return sib.scale * (sib.bias + F.normalize(x, dim=-1) @ F.normalize(w, dim=-1).T)
 
 
-def synthesise(xi: Xi, y_hat: Tensor) -> Tensor:
-    """xi(y^) [n, k], layer by layer; the authors' code normalises after each ReLU, over the queries of the task."""
+def synthesise(xi: Xi, y_hat: Tensor, context: Context | None = None) -> Tensor:
+    """Return xi(y^) [n, k]: the paper's xi layer by layer, any other by calling it.
+
+    The authors' code normalises after each ReLU, over the queries of the task.
+    """
+    if not isinstance(xi, MLPXi):
+        return xi(y_hat[None], context)[0]
     *hidden, last = xi.layers
     for i, layer in enumerate(hidden):
         y_hat = F.relu(layer(y_hat))
@@ -91,8 +96,11 @@ def few_shot_steps(
     def predict(theta: Tensor, k: int) -> Tensor:
         return classify(sib, x if sib.transductive else support, w(theta, k))
 
+    f, f_l = F.normalize(x, dim=-1)[None], F.normalize(support, dim=-1)[None]
+    context = Context(f @ f.mT, f @ f_l.mT, y_l[None])
+
     def xi(y_hat: Tensor) -> Tensor:
-        return synthesise(sib.xi, y_hat)
+        return synthesise(sib.xi, y_hat, context)
 
     def kl(theta: Tensor) -> Tensor:
         return sib.kl_weight * sib.kl(theta[None]).sum()

@@ -11,15 +11,15 @@ tensors are stored with the queries last ([B, k, n]): sums over a task's queries
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sibcore.xi import EquivariantXi, Norm, SetXi, Xi
+from sibcore.step import cosine_step, cosines
+from sibcore.xi import XIS, Context, Norm
 
 # Where the paper's text and the authors' released code differ. Both leave q's variance open when q is not a Dirac.
 FIDELITY: dict[str, dict[str, Any]] = {
@@ -29,18 +29,11 @@ FIDELITY: dict[str, dict[str, Any]] = {
 
 
 class SIB(nn.Module):
-    """Synthetic gradient descent on the unlabelled queries of a task.
+    """Synthetic gradient descent on the unlabelled queries of an episode.
 
-    Options left at None follow `fidelity` (see `FIDELITY`): `reduction` of the sum over queries ("sum" or "mean"),
-    `normalise` inside xi, `kl_weight` of KL(q_theta || p_psi), and `sigma`, the standard deviation of
-    q_theta = N(theta, sigma^2 I); sigma = 0 is a Dirac. p_psi = N(psi_mean, diag exp(2 psi_log_std)) is learned and
-    shared by the classes, whose order means nothing. With `transductive=False` theta follows the true gradient on
-    the support set instead (eq. maml, the paper's inductive SIB); all else is shared. xi's first weights follow `seed`.
-
-    Permuting a task's queries permutes its logits. Permuting its classes does too at K = 0 or without transduction;
-    for K >= 1 it does not, because an MLP over k logits treats its inputs differently. With `equivariant=True` xi is
-    one that does not (`EquivariantXi`), and the parameters of one SIB then fit another of any number of ways. So is it
-    with `set_aware`, the width of a xi that sees all queries of a task together (`SetXi`).
+    Permuting the queries of an episode permutes its logits. Permuting its classes does so too where ξ treats all
+    classes alike; the paper's ξ, an MLP over k logits, does not. A SIB whose ξ does has `any_way = True`: its
+    parameters fit any number of classes.
     """
 
     def __init__(
@@ -50,23 +43,43 @@ class SIB(nn.Module):
         steps: int = 3,
         eta: float = 1e-3,
         *,
+        xi: str = "mlp",
+        width: int = 0,
         fidelity: Literal["paper", "release"] = "release",
         reduction: Literal["sum", "mean"] | None = None,
         normalise: Norm | None = None,
         kl_weight: float | None = None,
         sigma: float | None = None,
         transductive: bool = True,
-        equivariant: bool = False,
-        set_aware: int = 0,
         seed: int = 0,
     ) -> None:
+        """Make an untrained SIB.
+
+        Args:
+            ways: number of classes k of an episode.
+            dim: length d of a feature vector.
+            steps: number K of synthetic gradient steps.
+            eta: step size η.
+            xi: name of the synthetic gradient network, a key of `sibcore.xi.XIS`.
+            width: size of ξ's hidden layers; 0 for that ξ's default.
+            fidelity: whether the four options below follow the paper's text or the authors' released code, which
+                differ (see `FIDELITY`); an option that is given goes first.
+            reduction: whether a step takes the sum over queries or their mean.
+            normalise: the norm inside ξ (see `sibcore.xi.Xi`).
+            kl_weight: weight of KL(q_θ ‖ p_ψ) in the steps and in the loss. The prior p_ψ = N(psi_mean,
+                diag exp(2 psi_log_std)) is learned and shared by all classes, whose order means nothing.
+            sigma: standard deviation of q_θ = N(θ, σ² I); with 0 it is a point.
+            transductive: with False θ follows the true gradient on the support set instead, eq. (maml), which is the
+                paper's inductive SIB. Everything else is shared.
+            seed: seed of ξ's first weights.
+        """
         super().__init__()
         if fidelity not in FIDELITY:
             raise ValueError(f"fidelity = {fidelity!r}: expected one of {', '.join(map(repr, FIDELITY))}")
         given = {"reduction": reduction, "normalise": normalise, "kl_weight": kl_weight, "sigma": sigma}
         options = FIDELITY[fidelity] | {name: value for name, value in given.items() if value is not None}
-        self.setup = {"ways": ways, "dim": dim, "steps": steps, "eta": eta, "seed": seed}
-        self.setup |= {"transductive": transductive, "equivariant": equivariant, "set_aware": set_aware, **options}
+        self.setup = {"ways": ways, "dim": dim, "steps": steps, "eta": eta, "xi": xi, "width": width}
+        self.setup |= {"transductive": transductive, "seed": seed, **options}
         _check_setup(self.setup)
         self.ways, self.dim, self.steps, self.eta, self.transductive = ways, dim, steps, eta, transductive
         self.reduction, self.kl_weight, self.sigma = options["reduction"], options["kl_weight"], options["sigma"]
@@ -76,15 +89,26 @@ class SIB(nn.Module):
         self.prototype_weight = nn.Parameter(torch.ones(dim))
         with torch.random.fork_rng(devices=[]):  # torch's layers draw their first weights from the global generator
             torch.manual_seed(seed)
-            make_xi = (
-                partial(SetXi, width=set_aware) if set_aware else EquivariantXi if equivariant else partial(Xi, ways)
-            )
-            self.xi = make_xi(normalise=options["normalise"]) if transductive else None
-        self.any_way = not transductive or not isinstance(self.xi, Xi)  # its parameters do for any number of ways
+            self.xi = XIS[xi](ways, options["normalise"], width) if transductive else None
+        self.any_way = self.xi is None or self.xi.any_way
         if self.kl_weight:
             self.psi_mean = nn.Parameter(torch.zeros(dim))
             # unit features have coordinates of about 1 / sqrt(d): a prior of that size is neither loose nor tight
             self.psi_log_std = nn.Parameter(torch.full((dim,), -0.5 * math.log(dim)))
+
+    @classmethod
+    def from_setup(cls, setup: Mapping[str, Any]) -> SIB:
+        """Return an untrained SIB with the `setup` of another, as a checkpoint has it.
+
+        Checkpoints of earlier versions named ξ by `equivariant` (yes or no) and `set_aware` (its width).
+        """
+        setup = dict(setup)
+        equivariant, set_aware = setup.pop("equivariant", False), setup.pop("set_aware", 0)
+        if set_aware:
+            setup |= {"xi": "set", "width": set_aware}
+        elif equivariant:
+            setup |= {"xi": "equivariant"}
+        return cls(**setup)
 
     def forward(
         self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None = None
@@ -105,29 +129,52 @@ class SIB(nn.Module):
     def infer(
         self, support: Tensor, support_labels: Tensor, query: Tensor, noise: Tensor | None = None
     ) -> list[Tensor]:
-        """theta^0, ..., theta^K, each [B, k, d]: the hot path, on unit features and without checks.
+        """Return θ⁰, ..., θᴷ, each `[B, k, d]`. This is the hot path: features are unit vectors and nothing is checked.
 
-        noise [K+1, B, k, d] holds a standard normal for every step and one for the final w; None means w = theta.
+        Args:
+            support: unit features `[B, m, d]`.
+            support_labels: their labels, `[B, m]`.
+            query: unit features `[B, n, d]`.
+            noise: a standard normal for every step and one for the final w, `[K+1, B, k, d]`; None means w = θ.
         """
         prototypes, of_class = class_means(support, support_labels, self.ways)
-        theta = prototypes * self.prototype_weight  # lambda
+        theta = prototypes * self.prototype_weight  # θ⁰ = λ(dˡ)
         if self.transductive:
-            return self.descend(theta, query, noise)
-        # dl/dy^ itself, on the support set
-        return self._descend(theta, support, lambda c: (self.scale * (self.bias + c)).softmax(-1) - of_class.mT, noise)
+            return self.descend(theta, query, noise, support, support_labels)
 
-    def descend(self, theta: Tensor, query: Tensor, noise: Tensor | None = None) -> list[Tensor]:
-        """theta^0, ..., theta^K from any theta^0 = `theta` [B, k, d], by xi on unit queries [B, n, d]."""
-        return self._descend(theta, query, self.xi.of_cosines(self.scale, self.bias), noise)  # xi stands for dl/dy^
+        def true_gradient(logits: Tensor) -> Tensor:  # dℓ/dŷ of the cross-entropy on the support set
+            return logits.softmax(-1) - of_class.mT
+
+        return self._descend(theta, support, true_gradient, noise)
+
+    def descend(
+        self,
+        theta: Tensor,
+        query: Tensor,
+        noise: Tensor | None = None,
+        support: Tensor | None = None,
+        support_labels: Tensor | None = None,
+    ) -> list[Tensor]:
+        """Return θ⁰, ..., θᴷ from any θ⁰ = `theta [B, k, d]`, following ξ on unit queries `[B, n, d]`.
+
+        The support set, where there is one, is only for a ξ that looks at it.
+        """
+        context = None
+        if self.xi.needs_context:
+            similar = None if support is None else query @ support.mT
+            context = Context(query @ query.mT, similar, support_labels)
+        return self._descend(theta, query, lambda logits: self.xi(logits, context), noise)
 
     def _descend(
         self, theta: Tensor, features: Tensor, error_of: Callable[[Tensor], Tensor], noise: Tensor | None
     ) -> list[Tensor]:
+        """Take K steps of eq. (sib) along the features; `error_of` maps logits `[B, n, k]` to dℓ/dŷ or its stand-in."""
         thetas, rate = [theta], self.rate(features.shape[1])
         for k in range(self.steps):
             w = self.sample(thetas[k], noise, k)
             cosine, norm = cosines(features, w)
-            theta = cosine_step(thetas[k], w, norm, features, cosine, rate * error_of(cosine.mT).mT)
+            error = error_of((self.scale * (self.bias + cosine)).mT).mT
+            theta = cosine_step(thetas[k], w, norm, features, cosine, rate * error)
             if self.kl_weight and self.transductive:  # eq. (maml) has no KL
                 theta = theta - self.eta * self.kl_weight * self._kl_gradient(thetas[k])
             thetas.append(theta)
@@ -192,22 +239,6 @@ def class_means(support: Tensor, support_labels: Tensor, ways: int) -> tuple[Ten
     return (of_class @ support) / of_class.sum(-1, keepdim=True), of_class
 
 
-def cosines(features: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """cos(f_i, w_j) [B, k, n] of unit features [B, n, d] and weights [B, k, d], and ||w_j|| [B, k, 1]."""
-    norm = torch.linalg.vector_norm(w, dim=-1, keepdim=True).clamp_min(1e-12)
-    return torch.bmm(w, features.mT) / norm, norm
-
-
-def cosine_step(theta: Tensor, w: Tensor, norm: Tensor, features: Tensor, cosine: Tensor, error: Tensor) -> Tensor:
-    """theta_j - sum_i error_ij d cos(f_i, w_j) / d w_j, as [B, k, d].
-
-    The derivative is (f_i - cos w_j / ||w_j||) / ||w_j||: the part of f_i that turns w_j rather than stretches it.
-    """
-    error = error / norm
-    along = (error * cosine).sum(-1, keepdim=True) / norm
-    return torch.baddbmm(torch.addcmul(theta, along, w), error, features, alpha=-1)
-
-
 def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tensor) -> None:
     """Say what is wrong with a batch of tasks before it turns into a wrong number."""
     expected = "expected support [B, m, d], support_labels [B, m] and query [B, n, d]"
@@ -235,10 +266,12 @@ def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tens
 
 
 def _check_setup(setup: dict[str, Any]) -> None:
-    bounds = {"ways": 2, "dim": 1, "steps": 0, "kl_weight": 0, "sigma": 0, "set_aware": 0}
+    bounds = {"ways": 2, "dim": 1, "steps": 0, "kl_weight": 0, "sigma": 0, "width": 0}
     for name, low in bounds.items():
         if not setup[name] >= low:
             raise ValueError(f"{name} = {setup[name]}: expected at least {low}")
+    if setup["xi"] not in XIS:
+        raise ValueError(f"xi = {setup['xi']!r}: expected one of {', '.join(map(repr, XIS))} (see sibcore/xi.py)")
     if not setup["eta"] > 0:
         raise ValueError(f"eta = {setup['eta']}: the step size must be positive")
     if setup["reduction"] not in ("sum", "mean"):

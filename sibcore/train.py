@@ -135,7 +135,7 @@ def _train(
     state = {kind: {name: torch.zeros_like(p) for name, p in group.trained().items()} for kind in schedule.state}
 
     def state_of(i: int) -> dict[str, Tensor]:
-        return {f"{kind}.{name}": own for kind, of in state.items() for name, own in group.part(i, of).items()}
+        return {f"{kind}.{name}": own for kind, of in state.items() for name, own in group.of_model(i, of).items()}
 
     for i, tensors in enumerate(saved):
         for name, own in state_of(i).items():
@@ -150,7 +150,7 @@ def _train(
         for start in range(first, schedule.steps, schedule.every):
             stop = min(start + schedule.every, schedule.steps)
             rows = _train_steps(advance, group, samplers, schedule, start, stop, bar)
-            group.unstack()
+            group.write_back()
             if validation:
                 for row, scores in zip(rows, evaluate_each(group, *validation), strict=True):
                     row |= {"validation": scores.mean, "interval": scores.interval}
@@ -331,7 +331,7 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
     """The model in a checkpoint file (`best` or `last`) and what the file says of its making."""
     tensors, about = read_tensors(path)
     try:
-        model = SIB(**about["model"])
+        model = SIB.from_setup(about["model"])
         put_weights(model, tensors)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ValueError(f"{path} holds no trained SIB ({error}): delete it and train it again") from error

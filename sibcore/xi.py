@@ -1,166 +1,204 @@
-"""The synthetic gradient network xi: logits y^ [B, n, k] -> [B, n, k], standing for dl/dy^.
+"""Synthetic gradient networks ξ. This file is the only place where one is written down.
 
-`Xi` is the paper's, an MLP over the k logits of a query. `EquivariantXi` is one that treats all classes alike. Each
-gives `of_cosines(scale, bias)`, a function of cosines c instead of logits y^ = scale (bias + c): what depends on the
-parameters alone is then computed once, not in every step. Inside, queries come last in memory: sums over a task's
-queries run over contiguous numbers.
+A ξ looks at the logits ŷ of all queries of an episode and returns what stands in for dℓ/dŷ, the gradient that nobody
+can compute without the queries' labels (section 3.2 of the paper). Training, evaluation, stacked training and
+adaptation all call the same module.
+
+To add one, write a class like those below and give it a line in `XIS`. From then on `SIB(..., xi="its name")`, the
+settings of runs, the notebooks and the command line know it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 Norm = Literal["task", "running", "none"]
-EPSILON = 1e-5  # batch normalisation's
+EPSILON = 1e-5  # keeps the variance of a norm away from zero, as in torch's batch normalisation
+
+
+class Context(NamedTuple):
+    """What a ξ may look at besides the logits: how similar the images of an episode are, and the support labels.
+
+    Attributes:
+        queries: cosines of the queries with each other, `[B, n, n]`.
+        support: cosines of the queries with the support images, `[B, n, m]`; None where there is no support set.
+        labels: labels of the support images, `[B, m]`; None where there is no support set.
+    """
+
+    queries: Tensor
+    support: Tensor | None = None
+    labels: Tensor | None = None
 
 
 class Xi(nn.Module):
-    """Linear(k, 8k) - ReLU - norm - Linear(8k, 8k) - ReLU - norm - Linear(8k, k).
+    """The base class of every ξ.
 
-    The norm is batch normalisation. "task": with batch statistics, taken over each task's own queries, so that tasks
-    of a batch never influence each other; with one task it is exactly `nn.BatchNorm1d` in training mode, as in the
-    authors' release. "running": with statistics of the whole batch in training and their running average afterwards,
-    the textbook's way, in which a query's xi does not depend on the other queries. "none": no norm.
+    Attributes:
+        any_way: whether the parameters fit any number of classes.
+        needs_context: whether `forward` reads the context. It is computed only for a ξ that does.
+        default_width: the size of the hidden layers unless `SIB(width=...)` says otherwise.
     """
 
-    def __init__(self, ways: int, normalise: Norm = "task") -> None:
-        super().__init__()
-        sizes = [ways, 8 * ways, 8 * ways, ways]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
-        self.normalise = normalise
-        if normalise != "none":
-            self.gains = nn.ParameterList(torch.ones(size) for size in sizes[1:-1])
-            self.shifts = nn.ParameterList(torch.zeros(size) for size in sizes[1:-1])
-        if normalise == "running":
-            self.averages = nn.ModuleList(nn.BatchNorm1d(size, affine=False) for size in sizes[1:-1])
+    any_way = False
+    needs_context = False
+    default_width = 0
 
-    def folded(self, scale: Tensor | float = 1.0, bias: Tensor | float = 0.0) -> list[tuple[Tensor, Tensor]]:
-        """Weights [out, in] and biases [out, 1] for inputs c, with the norms' gains and shifts in the layer after.
+    def __init__(self, ways: int, normalise: Norm = "task", width: int = 0) -> None:
+        """Make a ξ for `ways` classes.
 
-        Parameters may have further dimensions in front (see `sibcore.stack`), with scale [..., 1, 1], bias [..., 1].
+        Args:
+            ways: number of classes k.
+            normalise: which statistics normalise the hidden layers. "task": those of one episode's own queries, so
+                that the episodes of a batch never influence each other. "running": those of the whole batch in
+                training and their running average afterwards. "none": the hidden layers are not normalised.
+            width: size of the hidden layers; 0 for the default of the class.
         """
-        weights, biases = [layer.weight for layer in self.layers], [layer.bias for layer in self.layers]
-        weights[0] = weights[0] * scale
-        biases[0] = biases[0] + bias * weights[0].sum(-1)
-        if self.normalise != "none":
-            for i, (gain, shift) in enumerate(zip(self.gains, self.shifts, strict=True), start=1):
-                biases[i] = biases[i] + (weights[i] @ shift.unsqueeze(-1)).squeeze(-1)
-                weights[i] = weights[i] * gain.unsqueeze(-2)
-        return [(weight, bias.unsqueeze(-1)) for weight, bias in zip(weights, biases, strict=True)]
+        super().__init__()
+        self.normalise = normalise
+        self.width = width or self.default_width
 
-    def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
-        """[B, n, k] -> [B, n, k], of cosines."""
-        *hidden, (last_weight, last_bias) = layers = self.folded(scale, bias)
+    def forward(self, logits: Tensor, context: Context | None = None) -> Tensor:
+        """Return the synthetic gradient of the logits ŷ.
 
-        def xi(cosine: Tensor) -> Tensor:
-            if self.normalise == "task" and not torch.is_grad_enabled():
-                return _of_each_task(layers, cosine.mT).mT
-            tasks, n, ways = cosine.shape
-            x = cosine.permute(2, 0, 1).reshape(ways, tasks * n)  # features first, queries last
-            for layer, (weight, bias) in enumerate(hidden):
-                x = self._norm(torch.addmm(bias, weight, x).relu_(), layer, tasks)
-            return torch.addmm(last_bias, last_weight, x).view(ways, tasks, n).permute(1, 2, 0)
+        Args:
+            logits: ŷ of the queries, `[B, n, k]`.
+            context: what else is known of the episodes; None unless the class sets `needs_context`.
 
-        return xi
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """[B, n, k] -> [B, n, k], of logits."""
-        return self.of_cosines(1.0, 0.0)(logits)
-
-    def _norm(self, x: Tensor, layer: int, tasks: int) -> Tensor:
-        """x [8k, B n]"""
-        if self.normalise == "task":
-            return standardise(x.view(len(x), tasks, -1)).view(len(x), -1)
-        if self.normalise == "running":
-            return self.averages[layer](x.unsqueeze(0)).squeeze(0)
-        return x
+        Returns:
+            ξ(ŷ), `[B, n, k]`.
+        """
+        raise NotImplementedError
 
 
-def _of_each_task(layers: list[tuple[Tensor, Tensor]], x: Tensor) -> Tensor:
-    """`Xi` of x [B, k, n] without gradient, a fifth faster: a task divides its own weights by its deviations."""
-    for layer, (weight, bias) in enumerate(layers):
-        if layer:
-            x = x.relu_().sub_(x.mean(-1, keepdim=True))
-            variance = torch.linalg.vector_norm(x, dim=-1).square_().div_(x.shape[-1])
-            weight = weight * torch.rsqrt(variance.add_(EPSILON)).unsqueeze(-2)
-        x = torch.baddbmm(bias, weight.expand(len(x), -1, -1), x)
-    return x
+class MLPXi(Xi):
+    """The paper's ξ: an MLP over the k logits of one query, with two hidden layers of 8k units.
 
-
-class EquivariantXi(nn.Module):
-    """Three layers shared by all classes, so that permuting the classes permutes the output, and any k will do.
-
-    A layer sees an entry and its mean over the classes: h_ij -> A h_ij + C mean_j h_ij + b, the general linear map that
-    is equivariant to permutations (Zaheer et al., 2017). Norms (statistics over a task's queries and classes together)
-    stand where `Xi` has them.
+    Each hidden layer is followed by ReLU and batch normalisation. With `normalise="task"` and one episode this is
+    exactly `nn.BatchNorm1d` in training mode, as in the authors' release.
     """
 
-    averaged = (2,)  # dimensions of [h, B, k, n] over which a layer sees means: the classes
-
-    def __init__(self, normalise: Norm = "task", width: int = 16) -> None:
-        super().__init__()
+    def __init__(self, ways: int, normalise: Norm = "task", width: int = 0) -> None:
+        super().__init__(ways, normalise, width or 8 * ways)
+        sizes = [ways, self.width, self.width, ways]
+        self.layers = nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in pairwise(sizes))
+        if normalise != "none":
+            self.gains = nn.ParameterList(torch.ones(self.width) for _ in range(2))
+            self.shifts = nn.ParameterList(torch.zeros(self.width) for _ in range(2))
         if normalise == "running":
-            raise ValueError("an equivariant xi normalises by 'task' or not at all ('none')")
-        sizes = [len(self.seen(torch.zeros(1, 2, 1))), width, width, 1]
+            self.averages = nn.ModuleList(nn.BatchNorm1d(self.width, affine=False) for _ in range(2))
+
+    def forward(self, logits: Tensor, context: Context | None = None) -> Tensor:
+        """Return ξ(ŷ) `[B, n, k]`; the context plays no part."""
+        h = logits.permute(2, 0, 1)  # [k, B, n]: sums over queries run over neighbouring numbers
+        for number, layer in enumerate(self.layers[:-1]):
+            h = self.norm(F.relu(affine(layer, h), inplace=True), number)
+        return affine(self.layers[-1], h).permute(1, 2, 0)
+
+    def norm(self, h: Tensor, number: int) -> Tensor:
+        """Normalise the hidden layer `h [width, B, n]` with this number."""
+        if self.normalise == "none":
+            return h
+        gain, shift = self.gains[number][:, None, None], self.shifts[number][:, None, None]
+        if self.normalise == "task":
+            return standardise(h, gain) + shift
+        return gain * self.averages[number](h.transpose(0, 1)).transpose(0, 1) + shift
+
+
+class EquivariantXi(Xi):
+    """A ξ that treats all classes alike: permuting the classes permutes its output, and it fits any number of them.
+
+    A layer sees an entry and its mean over the classes, h_ij → A h_ij + C mean_j h_ij + b. That is the general linear
+    map that commutes with permutations (Zaheer et al., 2017). Three layers are shared by all classes, with ReLU and a
+    norm over all queries and classes of an episode between them.
+    """
+
+    any_way = True
+    default_width = 16
+    inputs = 1  # numbers that the first layer sees of a query and a class
+    averaged = (2,)  # the dimensions of [h, B, k, n] over which a layer sees means: the classes
+
+    def __init__(self, ways: int, normalise: Norm = "task", width: int = 0) -> None:
+        super().__init__(ways, normalise, width)
+        if normalise == "running":
+            raise ValueError(f"{type(self).__name__} normalises by 'task' or not at all ('none'), got 'running'")
         seen = 1 + len(self.averaged)
-        self.layers = nn.ModuleList(nn.Linear(seen * a, b) for a, b in pairwise(sizes))
-        self.normalise = normalise
+        sizes = [self.inputs, self.width, self.width, 1]
+        self.layers = nn.ModuleList(nn.Linear(seen * inputs, outputs) for inputs, outputs in pairwise(sizes))
 
-    def of_cosines(self, scale: Tensor | float, bias: Tensor | float) -> Callable[[Tensor], Tensor]:
-        """[B, n, k] -> [B, n, k], of cosines."""
-        return lambda cosine: self(scale * (bias + cosine))
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """[B, n, k] -> [B, n, k], of logits."""
-        x = self.seen(logits.mT)
-        for layer in self.layers:
-            if layer is not self.layers[0]:
-                x = F.relu(x)
+    def forward(self, logits: Tensor, context: Context | None = None) -> Tensor:
+        """Return ξ(ŷ) `[B, n, k]`; the context plays no part."""
+        h = self.features(logits.mT)
+        for number, layer in enumerate(self.layers):
+            if number:
+                h = F.relu(h)
                 if self.normalise == "task":
-                    x = standardise(x.flatten(2)).view_as(x)
-            own, *shared = layer.weight.chunk(1 + len(self.averaged), dim=1)
-            y = _mixed(own, x) + layer.bias[:, None, None, None]
-            for weight, dim in zip(shared, self.averaged, strict=True):
-                y = y + _mixed(weight, x.mean(dim, keepdim=True))
-            x = y
-        return x.squeeze(0).mT
+                    h = standardise(h.flatten(2)).view_as(h)
+            h = self.mix(layer, h)
+        return h.squeeze(0).mT
 
-    def seen(self, logits: Tensor) -> Tensor:
-        """logits [B, k, n] -> what is known of each query and class, [h, B, k, n]."""
+    def features(self, logits: Tensor) -> Tensor:
+        """Return what the first layer sees of each query and class, `[h, B, k, n]`, from logits `[B, k, n]`."""
         return logits.unsqueeze(0)
+
+    def mix(self, layer: nn.Linear, h: Tensor) -> Tensor:
+        """Apply a layer to every entry of `h [h, B, k, n]` and to the means around it."""
+        own, *shared = layer.weight.chunk(1 + len(self.averaged), dim=1)
+        mixed = linear(own, h) + layer.bias[:, None, None, None]
+        for weight, dim in zip(shared, self.averaged, strict=True):
+            mixed = mixed + linear(weight, h.mean(dim, keepdim=True))
+        return mixed
 
 
 class SetXi(EquivariantXi):
-    """One that sees the whole query set: a class's share of all predictions, and means over the queries too.
+    """An equivariant ξ that sees the whole query set: a class's share of all predictions, and means over the queries.
 
-    Of query i and class j it sees the centred logit, the probability, j's share of all queries' probabilities, and
-    how sure i is; the numbers are scaled to be of like size whatever k is.
+    Of query i and class j it sees the centred logit, the probability, class j's share of all queries' probabilities,
+    and how sure it is of query i. The numbers are scaled to similar sizes whatever the number of classes.
     """
 
+    default_width = 32
+    inputs = 4
     averaged = (2, 3)  # the classes, and the queries
 
-    def seen(self, logits: Tensor) -> Tensor:
+    def features(self, logits: Tensor) -> Tensor:
+        """Return what the first layer sees of each query and class, `[4, B, k, n]`, from logits `[B, k, n]`."""
         ways, p = logits.shape[1], logits.softmax(1)
         share = ways * p.mean(-1, keepdim=True).expand_as(p)
         sure = p.amax(1, keepdim=True).expand_as(p)
         return torch.stack([(logits - logits.mean(1, keepdim=True)) / 10, p, share, sure])
 
 
-def _mixed(weight: Tensor, x: Tensor) -> Tensor:
-    """weight [out, h], x [h, ...] -> [out, ...]"""
-    return (weight @ x.flatten(1)).unflatten(1, x.shape[1:])
+XIS: dict[str, type[Xi]] = {
+    "mlp": MLPXi,
+    "equivariant": EquivariantXi,
+    "set": SetXi,
+}
 
 
-def standardise(x: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over the last dimension."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return F.layer_norm(x, x.shape[-1:], eps=EPSILON)
-    # the same, spelt out: on a CPU it is faster than layer_norm but for the gradient, and several times so if compiled
-    x = x - x.mean(-1, keepdim=True)
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON)
+def affine(layer: nn.Linear, h: Tensor) -> Tensor:
+    """Apply a linear layer to the first dimension: `h [inputs, B, n]` → `[outputs, B, n]`."""
+    weight, bias = layer.weight, layer.bias[:, None]
+    if torch.compiler.is_compiling():  # one product for all queries: a compiled step is a third faster with it
+        return (weight @ h.flatten(1) + bias).unflatten(1, h.shape[1:])
+    # one product for each episode, in the order of memory: these spread over the processor's cores
+    return torch.baddbmm(bias, weight.expand(h.shape[1], -1, -1), h.transpose(0, 1)).transpose(0, 1)
+
+
+def linear(weight: Tensor, h: Tensor) -> Tensor:
+    """Multiply the first dimension by a matrix: weight `[outputs, inputs]`, `h [inputs, ...]` → `[outputs, ...]`."""
+    return (weight @ h.flatten(1)).unflatten(1, h.shape[1:])
+
+
+def standardise(h: Tensor, gain: Tensor | float = 1.0) -> Tensor:
+    """Give the last dimension mean 0 and variance 1, and multiply the rest by `gain`.
+
+    This is `F.layer_norm` written out: the CPU runs it faster, and several times so when it is compiled.
+    """
+    h = h - h.mean(-1, keepdim=True)
+    variance = torch.linalg.vector_norm(h, dim=-1, keepdim=True).square() / h.shape[-1]
+    return h * (gain * torch.rsqrt(variance + EPSILON))

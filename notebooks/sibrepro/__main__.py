@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import pkgutil
 import re
 import sys
@@ -13,11 +12,12 @@ from pathlib import Path
 from sibcore.apply import cli
 from sibrepro import paths
 
-SWEEP = ("run", "table", "plot", "-h", "--help")
+SWEEP = ("run", "table", "plot", "-h", "--help")  # what may follow `sib sweep`; anything else is for `sib sweep run`
 EXAMPLE = "example: sib sweep notebooks/02_spinning_lines.ipynb -g K=1,3,5 -g seed=0:4 -p epochs 50 -j 2"
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run `sib` with these arguments, by default those of the command line, and return its exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["sweep"] and arguments[1:2] and arguments[1] not in SWEEP:
         arguments = ["sweep", "run", *arguments[1:]]  # the word `run` may be left out
@@ -25,8 +25,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command: the commands of `sibcore.apply.cli`, and those below."""
     whole, commands = cli.parser(__doc__)
+    _add_notebooks(commands)
+    _add_facts(commands)
+    _add_models(commands)
+    _add_few_shot(commands)
+    _add_sweep(commands)
+    return whole
 
+
+def _add_notebooks(commands: argparse._SubParsersAction) -> None:
+    """Add `sib run` and `sib report`."""
     run = commands.add_parser("run", help="run the notebooks through papermill")
     run.add_argument("--profile", choices=paths.PROFILES, default="quick", help="how much to compute")
     run.add_argument("--only", action="append", default=[], metavar="02", help="only this notebook; may be repeated")
@@ -41,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where it goes; default: results/local/report")
     report.set_defaults(call=_later("run.pipeline:report", checkout=True))
 
+
+def _add_facts(commands: argparse._SubParsersAction) -> None:
+    """Add `sib verify`, `sib explain` and `sib publish`."""
     verify = commands.add_parser("verify", help="compute published runs now and compare, cheapest first")
     verify.add_argument("names", nargs="*", metavar="ID|EXPERIMENT", help="which; default: all")
     verify.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, drawn at random")
@@ -60,11 +73,17 @@ def parser() -> argparse.ArgumentParser:
     publish.add_argument("--keep", action="append", default=[], metavar="ID", help="publish a run of other code")
     publish.set_defaults(call=_later("run.publish:main", checkout=True))
 
+
+def _add_models(commands: argparse._SubParsersAction) -> None:
+    """Add `sib any-way` and `sib zoo`."""
     any_way = commands.add_parser("any-way", help="for maintainers: train and test the any-way SIBs, as run records")
     any_way.set_defaults(call=_later("studies.any_way.any_way:main"))
     zoo = commands.add_parser("zoo", help="for maintainers: write models and their cards from facts")
     zoo.set_defaults(call=_later("zoo:main"))
 
+
+def _add_few_shot(commands: argparse._SubParsersAction) -> None:
+    """Add `sib few-shot`."""
     few = commands.add_parser("few-shot", help="pretrain if need be, meta-train SIB and test it, as run records")
     few.add_argument("--data", default="cifar-fs", help="name of the image set, as `data list` says")
     few.add_argument("--source", type=Path, help="its file or folder; default: found through SIB_DATA")
@@ -73,6 +92,7 @@ def parser() -> argparse.ArgumentParser:
     few.add_argument("--features", choices=["images", "shipped"], default="images", help=shipped)
     few.add_argument("--shots", type=int, nargs="+", default=[1, 5], help="one run for each")
     few.add_argument("--K", type=int, nargs="+", default=[0, 1, 3, 5], help="one run for each")
+    few.add_argument("--xi", default="mlp", help="synthetic gradient network, a name in sibcore.xi.XIS")
     few.add_argument("--seed", type=int, nargs="+", default=[0], help="one run for each")
     few.add_argument("--steps", type=int, default=40_000, help="meta-training steps")
     few.add_argument("--views", type=int, default=0, help="augmented views per training image; 0: as they are")
@@ -80,8 +100,12 @@ def parser() -> argparse.ArgumentParser:
     few.add_argument("--averaged", action="store_true", help=both)
     few.set_defaults(call=_few_shot)
 
+
+def _add_sweep(commands: argparse._SubParsersAction) -> None:
+    """Add `sib sweep` and its actions."""
     sweep = commands.add_parser("sweep", help="run one notebook over a grid of parameters, here or on a Dask cluster")
     actions = sweep.add_subparsers(dest="action", required=True)
+
     run = actions.add_parser("run", help="run it; the word `run` may be left out", epilog=EXAMPLE)
     run.add_argument("notebook", type=Path)
     run.add_argument("-g", "--grid", action="append", default=[], metavar="K=0,1,3", help="values; or seed=0:5")
@@ -98,9 +122,11 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--dry-run", action="store_true", help="list the points and what would be done; run nothing")
     run.add_argument("--dask", default="local", metavar="ADDRESS", help="tcp://host:8786; default: processes made here")
     run.set_defaults(call=_later("run.sweep.run:main"))
+
     table = actions.add_parser("table", help="write the table again, for instance after plain papermill calls")
     table.add_argument("folder", type=Path)
     table.set_defaults(call=_later("run.sweep.table:main"))
+
     plot = actions.add_parser("plot", help="draw a metric against a parameter")
     plot.add_argument("folder", type=Path)
     plot.add_argument("--x", required=True, help="a parameter")
@@ -109,11 +135,10 @@ def parser() -> argparse.ArgumentParser:
         plot.add_argument(f"--{place}", help="a parameter")
     plot.add_argument("--out", type=Path, help="file to write, .png, .pdf or .svg; default: in the sweep's plots/")
     plot.set_defaults(call=_later("run.sweep.table:plot"))
-    return whole
 
 
 def seconds(text: str) -> float:
-    """ "90s", "10m" or "2h" in seconds."""
+    """Return a time such as "90s", "10m" or "2h" in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no time: expected one such as 90s, 10m or 2h")
@@ -121,7 +146,12 @@ def seconds(text: str) -> float:
 
 
 def _later(name: str, checkout: bool = False) -> Callable[[argparse.Namespace], int]:
-    """What `name` calls, imported only then: torch, pandas and Dask take seconds."""
+    """Return a function that imports a command only when it is called, because torch, pandas and Dask take seconds.
+
+    Args:
+        name: the module below `sibrepro` and the function in it, such as "run.verify:main".
+        checkout: whether the command needs the notebooks.
+    """
 
     def call(options: argparse.Namespace) -> int:
         if checkout:
@@ -132,20 +162,24 @@ def _later(name: str, checkout: bool = False) -> Callable[[argparse.Namespace], 
 
 
 def _few_shot(options: argparse.Namespace) -> int:
+    """Compute and print a run for each combination of shots, K and seed."""
     from sibcore import datasets
-    from sibrepro.meta_training import training as few_shot
+    from sibrepro.meta_training.training import FewShot, few_shot
+    from sibrepro.params import grid
 
     data = datasets.load(options.data, options.source) if options.features == "images" else None
-    names = ("backbone", "features", "steps", "views", "averaged")
-    settings = {name: getattr(options, name) for name in names} | {"dataset": options.data}
-    for shots, K, seed in itertools.product(options.shots, options.K, options.seed):
-        record = few_shot.few_shot(few_shot.FewShot(shots=shots, K=K, seed=seed, **settings), data)
-        best, last = (
-            f"{record.metrics[f'{n}/{shots}shot']:.2f} ± {record.metrics[f'{n}/{shots}shot_ci95']:.2f} %"
-            for n in ("best", "last")
-        )
-        print(f"{shots}-shot K={K} seed={seed}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
+    names = ("backbone", "features", "xi", "steps", "views", "averaged")
+    base = FewShot(dataset=options.data, **{name: getattr(options, name) for name in names})
+    for p in grid(base, shots=options.shots, K=options.K, seed=options.seed):
+        record = few_shot(p, data)
+        best, last = (_accuracy(record.metrics, f"{name}/{p.shots}shot") for name in ("best", "last"))
+        print(f"{p.shots}-shot K={p.K} seed={p.seed}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
     return 0
+
+
+def _accuracy(metrics: dict[str, float], name: str) -> str:
+    """Return an accuracy with its 95 % interval as a text."""
+    return f"{metrics[name]:.2f} ± {metrics[f'{name}_ci95']:.2f} %"
 
 
 if __name__ == "__main__":

@@ -10,11 +10,12 @@ from torch.nn import functional as F
 from sibcore import reference
 from sibcore.adapt import Adapter
 from sibcore.episodes import EpisodeSampler
-from sibcore.group import Apart
+from sibcore.group import OneByOne
 from sibcore.reference import few_shot_steps, maml_steps, sib_steps
 from sibcore.sib import SIB, unit
 from sibcore.stack import Stacked
 from sibcore.train import Schedule, train
+from sibcore.xi import XIS
 from sibrepro.studies.spinning_lines import model as toy
 from sibrepro.studies.spinning_lines.model import SpinningLines
 from sibrepro.theory import bayes
@@ -83,21 +84,37 @@ def test_the_closed_form_and_its_gradients(options, shots):
         assert torch.allclose(logits[i], reference.classify(model, query[i], w), atol=1e-10)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalise": "none"}])
-def test_the_closed_form_with_an_xi_that_is_not_the_papers(options):
-    model, (support, labels, query) = varied(SIB(WAYS, DIM, 3, 0.05, equivariant=True, **options)), tasks()
-    ours = torch.stack(model.infer(unit(support), labels, unit(query)), 1)
-    canon = [
-        sib_steps(
-            reference.initialise(s, y, model.prototype_weight),
-            lambda theta, _, x=x: reference.classify(model, x, theta),
-            lambda y_hat: model.xi(y_hat[None])[0],
-            0.05,
-            3,
-            mean=False,
-        )
-        for s, y, x in zip(support, labels, query, strict=True)
+@pytest.mark.parametrize("normalise", ["task", "none"])
+@pytest.mark.parametrize("xi", XIS)
+def test_every_path_with_every_xi_is_the_reference(xi, normalise):
+    """A single SIB, a stack, and both as the compiler traces them."""
+    grid = [[(1, 0.1), (0, 0.1), (3, 0.05)], [(1, 0.02), (0, 0.1), (3, 0.1)]]
+    models = [
+        [varied(SIB(WAYS, DIM, K, eta, xi=xi, normalise=normalise), 10 * s + e) for e, (K, eta) in enumerate(stream)]
+        for s, stream in enumerate(grid)
     ]
+    support, labels, query = tasks(2)
+    stack = Stacked(models)
+    shared = unit(support), labels, unit(query)
+    together = stack.answer(*shared)
+    torch.compiler.reset()
+    traced = torch.compile(stack.answer, backend="eager", fullgraph=True)(*shared)
+    for i, model in enumerate(m for stream in models for m in stream):
+        alone = model.answer(*shared)
+        compiled = torch.compile(model.answer, backend="eager", fullgraph=True)(*shared)
+        for t in range(TASKS):
+            _, w = few_shot_steps(model, support[t], labels[t], query[t])
+            canon = reference.classify(model, query[t], w)
+            for found in (alone, compiled, together[i], traced[i]):
+                assert torch.allclose(found[t], canon, atol=1e-10)
+    assert (together[0] - models[0][0].changed(steps=0).answer(*shared)).abs().max() > 1e-3, "the steps do something"
+
+
+@pytest.mark.parametrize("xi", XIS)
+def test_the_gradients_with_every_xi_are_those_of_the_reference(xi):
+    model, (support, labels, query) = varied(SIB(WAYS, DIM, 3, 0.05, xi=xi)), tasks()
+    ours = torch.stack(model.infer(unit(support), labels, unit(query)), 1)
+    canon = [few_shot_steps(model, *task)[0] for task in zip(support, labels, query, strict=True)]
     same_with_gradients(ours, torch.stack([thetas(steps) for steps in canon]), model)
 
 
@@ -108,14 +125,11 @@ def test_a_stack_of_models_that_differ_in_steps_and_step_size(options, shots):
         varied(SIB(WAYS, DIM, K, eta, **options), e) for e, (K, eta) in enumerate([(1, 0.1), (0, 0.1), (3, 0.05)])
     ]
     support, labels, query = tasks(shots)
-    stack = Stacked([models])
-    logits = stack.logits(unit(support)[None], labels[None], unit(query)[None])[:, 0]  # [E, k, B, n]
-    for e, model in enumerate(models):
+    answers = Stacked([models]).answer(unit(support), labels, unit(query))
+    for model, answer in zip(models, answers, strict=True):
         for i in range(TASKS):
             _, w = few_shot_steps(model, support[i], labels[i], query[i])
-            assert torch.allclose(
-                logits[stack.order.index(e), :, i].T, reference.classify(model, query[i], w), atol=1e-10
-            )
+            assert torch.allclose(answer[i], reference.classify(model, query[i], w), atol=1e-10)
 
 
 def test_spinning_lines():
@@ -193,7 +207,7 @@ def test_training_on_one_task_a_step_is_algorithm_1(options):
     schedule = Schedule(steps=4, batch=1, lr=0.01, momentum=0, weight_decay=0, seed=3)
     train(ours, bank, sampler, schedule, report=lambda line: None)
     drawn = sampler.sample(0, 4)
-    noise = [Apart([[canon]]).noise(1, 3, step)[0] for step in range(4)]
+    noise = [OneByOne([[canon]]).noise(1, 3, step)[0] for step in range(4)]
     canon_tasks = (
         (bank[drawn.support[i]], drawn.support_labels[i], bank[drawn.query[i]], drawn.query_labels[i], epsilon)
         for i, epsilon in enumerate(None if e is None else e[:, 0] for e in noise)

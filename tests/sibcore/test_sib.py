@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from sibcore import reference
 from sibcore.sib import SIB
-from sibcore.xi import Xi
+from sibcore.xi import MLPXi
 
 DOUBLE = torch.float64
 
@@ -28,7 +28,7 @@ def random_sib(*arguments, dtype=DOUBLE, seed=1, **options) -> SIB:
     return model
 
 
-def released_xi(xi: Xi) -> nn.Sequential:
+def released_xi(xi: MLPXi) -> nn.Sequential:
     """xi as the release builds it, from torch's own layers in training mode, with the same parameters."""
     hidden, ways = xi.layers[0].weight.shape
     net = nn.Sequential(

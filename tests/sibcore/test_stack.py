@@ -64,7 +64,7 @@ def test_logits_and_gradients_are_those_of_each_model_alone(options, shots):
                 (expected.argmax(-1) == query_labels[s]).double().mean().item()
             )
             loss.backward()
-            mine = stack.part(i, gradients)
+            mine = stack.of_model(i, gradients)
             for name, parameter in model.named_parameters():
                 if parameter.grad is None:
                     assert model.steps == 0
@@ -79,7 +79,7 @@ def test_unstacking_gives_the_models_back_each_with_its_own_parameters():
     with torch.no_grad():
         for parameter in stack.parameters():
             parameter += 1
-    stack.unstack()
+    stack.write_back()
     for stream, old_stream in zip(models, before, strict=True):
         for model, old in zip(stream, old_stream, strict=True):
             for (name, now), then in zip(model.named_parameters(), old.parameters(), strict=True):

@@ -9,7 +9,7 @@ from sibcore import train as meta
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import Evaluation, evaluate, evaluate_each
 from sibcore.files import read_tensors
-from sibcore.group import Apart, grouped
+from sibcore.group import OneByOne, grouped
 from sibcore.sib import SIB
 from sibcore.stack import Stacked
 from sibcore.train import Schedule, load_sib, train
@@ -236,7 +236,7 @@ def test_a_model_that_diverges_leaves_the_others_untouched(bad):
     assert "nan" not in lines[-1]
 
 
-@pytest.mark.parametrize("kind", [Stacked, Apart])
+@pytest.mark.parametrize("kind", [Stacked, OneByOne])
 def test_evaluation_of_a_group_is_that_of_each_model(kind):
     models = grid((3, 0, 1))
     bank, tasks = validation(5)
@@ -275,8 +275,8 @@ def test_the_callers_models_are_trained_in_place_and_nothing_else():
 
 @pytest.mark.parametrize(
     "options",
-    [{"fidelity": "paper", "sigma": 0.1}, {"normalise": "running"}, {"equivariant": True}, {"set_aware": 4}],
-    ids=["noise and KL", "running statistics", "another xi", "set-aware xi"],
+    [{"fidelity": "paper", "sigma": 0.1}, {"normalise": "running"}],
+    ids=["noise and KL", "running statistics"],
 )
 def test_what_no_stack_has_is_trained_together_all_the_same(options):
     together, alone = grid((2, 0), ETAS[:2], **options), grid((2, 0), ETAS[:2], **options)
@@ -373,7 +373,7 @@ def test_a_run_killed_before_or_after_any_write_ends_in_the_same_bits(alone, tmp
             assert content(folder) == whole
 
 
-@pytest.mark.parametrize("options", [{}, {"transductive": False}, {"set_aware": 4}, {"fidelity": "paper"}])
+@pytest.mark.parametrize("options", [{}, {"transductive": False}, {"xi": "set"}, {"fidelity": "paper"}])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_step_and_an_answer_need_no_other_device_than_that_of_the_models(options, compiled):
     """Meta tensors have a device and a shape and no numbers: a tensor made elsewhere would not go with them."""

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from sibcore.sib import SIB
 from sibcore.transduce import resized
-from sibcore.xi import EquivariantXi, SetXi, Xi
+from sibcore.xi import XIS, EquivariantXi, MLPXi, SetXi
 
 PAIRS = [(i, j) for i in range(6) for j in range(4)]  # of 6 queries and 4 classes
 
@@ -16,7 +16,7 @@ def random_logits(*shape: int, seed: int = 0) -> torch.Tensor:
     return 3 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def textbook_xi(xi: Xi) -> nn.Sequential:
+def textbook_xi(xi: MLPXi) -> nn.Sequential:
     """torch's own layers with the parameters of `xi`."""
     hidden, ways = xi.layers[0].weight.shape
     net = nn.Sequential(
@@ -30,7 +30,7 @@ def textbook_xi(xi: Xi) -> nn.Sequential:
 
 
 def test_running_statistics_are_those_of_torchs_batch_normalisation_in_training_and_afterwards():
-    xi = Xi(5, "running").double()
+    xi = MLPXi(5, "running").double()
     theirs = textbook_xi(xi)
     for seed in range(4):  # several batches, so that the running averages matter
         logits = random_logits(3, 7, 5, seed=seed)
@@ -42,7 +42,7 @@ def test_running_statistics_are_those_of_torchs_batch_normalisation_in_training_
 
 @pytest.mark.parametrize(("ways", "n"), [(2, 2), (5, 75), (20, 7)])
 def test_statistics_of_a_task_are_those_of_torchs_batch_normalisation_with_and_without_gradient(ways, n):
-    xi = Xi(ways, "task").double()
+    xi = MLPXi(ways, "task").double()
     for number, parameter in enumerate(chain(xi.gains, xi.shifts)):  # away from 1 and 0
         parameter.data += random_logits(*parameter.shape, seed=number)
     theirs, logits = textbook_xi(xi), random_logits(3, n, ways)
@@ -57,7 +57,7 @@ def test_statistics_of_a_task_are_those_of_torchs_batch_normalisation_with_and_w
 
 
 def test_after_training_running_statistics_keep_the_queries_apart():
-    xi = Xi(5, "running").double()
+    xi = MLPXi(5, "running").double()
     xi(random_logits(8, 15, 5))
     xi.eval()
     logits = random_logits(1, 6, 5, seed=1)
@@ -65,22 +65,16 @@ def test_after_training_running_statistics_keep_the_queries_apart():
 
 
 def test_without_a_norm_it_is_a_plain_mlp_of_each_query():
-    xi = Xi(4, "none").double()
+    xi = MLPXi(4, "none").double()
     logits = random_logits(2, 3, 4)
     expected = xi.layers[2](F.relu(xi.layers[1](F.relu(xi.layers[0](logits)))))
     assert torch.allclose(xi(logits), expected)
 
 
-@pytest.mark.parametrize("make", [lambda: Xi(5, "task"), lambda: EquivariantXi("task"), lambda: SetXi("none")])
-def test_of_cosines_is_xi_of_the_logits_that_belong_to_them(make):
-    xi, cosine = make().double(), random_logits(2, 6, 5)
-    assert torch.allclose(xi.of_cosines(7.0, 0.3)(cosine), xi(7.0 * (0.3 + cosine)))
-
-
 @pytest.mark.parametrize("make", [EquivariantXi, SetXi])
 @pytest.mark.parametrize("normalise", ["task", "none"])
 def test_an_equivariant_xi_follows_permutations_of_classes_and_queries(make, normalise):
-    xi, logits = make(normalise).double(), random_logits(3, 8, 5)
+    xi, logits = make(5, normalise).double(), random_logits(3, 8, 5)
     classes, queries = torch.tensor([3, 0, 4, 1, 2]), torch.randperm(8, generator=torch.Generator().manual_seed(0))
     assert torch.allclose(xi(logits[..., classes]), xi(logits)[..., classes], atol=1e-12)
     assert torch.allclose(xi(logits[:, queries]), xi(logits)[:, queries], atol=1e-12)
@@ -88,7 +82,7 @@ def test_an_equivariant_xi_follows_permutations_of_classes_and_queries(make, nor
 
 def test_the_equivariant_xi_layer_by_layer():
     """Against loops over tasks, queries and classes."""
-    xi, logits = EquivariantXi("task").double(), random_logits(2, 3, 4)
+    xi, logits = EquivariantXi(4, "task").double(), random_logits(2, 3, 4)
     for task, ours in zip(logits, xi(logits), strict=True):
         h = task.unsqueeze(-1)  # [n, k, 1]
         for number, layer in enumerate(xi.layers):
@@ -101,7 +95,7 @@ def test_the_equivariant_xi_layer_by_layer():
 
 def test_the_set_aware_xi_layer_by_layer():
     """Against loops over tasks, queries and classes."""
-    xi, logits = SetXi("task", width=7).double(), random_logits(2, 6, 4)
+    xi, logits = SetXi(4, "task", width=7).double(), random_logits(2, 6, 4)
     for task, ours in zip(logits, xi(logits), strict=True):
         p = task.softmax(-1)
         seen = [[(task[i, j] - task[i].mean()) / 10, p[i, j], 4 * p[:, j].mean(), p[i].max()] for i, j in PAIRS]
@@ -118,11 +112,11 @@ def test_the_set_aware_xi_layer_by_layer():
 def test_a_set_aware_xi_answers_otherwise_where_the_other_queries_are_of_another_class():
     logits = torch.zeros(2, 4, 3)
     logits[0, 1:, 0] = logits[1, 1:, 2] = 5  # the first query is the same
-    assert torch.allclose(*EquivariantXi("none")(logits)[:, 0])
-    assert not torch.allclose(*SetXi("none")(logits)[:, 0])
+    assert torch.allclose(*EquivariantXi(3, "none")(logits)[:, 0])
+    assert not torch.allclose(*SetXi(3, "none")(logits)[:, 0])
 
 
-@pytest.mark.parametrize("options", [{"equivariant": True}, {"set_aware": 8}])
+@pytest.mark.parametrize("options", [{"xi": "equivariant"}, {"xi": "set", "width": 8}])
 def test_an_equivariant_sib_permutes_with_its_classes_and_serves_any_number_of_ways(options):
     five = SIB(5, 6, 3, 0.05, **options).double()
     assert five.any_way
@@ -141,24 +135,29 @@ def test_an_equivariant_sib_permutes_with_its_classes_and_serves_any_number_of_w
 
 def test_a_task_among_others_and_alone_has_the_same_xi():
     logits = random_logits(6, 8, 5)
-    for xi in (Xi(5, "task").double(), EquivariantXi("task").double(), SetXi("task").double()):
+    for kind in XIS.values():
+        xi = kind(5, "task").double()
         assert torch.allclose(xi(logits)[2:3], xi(logits[2:3]), atol=1e-12)
 
 
 def test_what_is_not_offered_is_refused():
     with pytest.raises(ValueError, match="'task' or not at all"):
-        SIB(5, 8, equivariant=True, normalise="running")
+        SIB(5, 8, xi="equivariant", normalise="running")
     with pytest.raises(ValueError, match="normalise = True: expected one of 'task', 'running', 'none'"):
         SIB(5, 8, normalise=True)
-    with pytest.raises(ValueError, match="set_aware = -1: expected at least 0"):
-        SIB(5, 8, set_aware=-1)
+    with pytest.raises(ValueError, match="width = -1: expected at least 0"):
+        SIB(5, 8, width=-1)
+    with pytest.raises(ValueError, match="xi = 'mpl': expected one of 'mlp', "):
+        SIB(5, 8, xi="mpl")
 
 
 @pytest.mark.parametrize("ways", [2, 5, 20])
 @pytest.mark.parametrize("queries", [5, 75, 300])
 def test_a_set_aware_sib_serves_any_number_of_ways_and_queries(ways, queries):
     """Trained for 5 ways and 75 queries; copies of a task's queries are no news to it."""
-    model = resized(SIB(5, 6, 3, 0.05, reduction="mean", set_aware=8).double(), {"ways": 5, "queries": 15}, ways, 6)
+    model = resized(
+        SIB(5, 6, 3, 0.05, reduction="mean", xi="set", width=8).double(), {"ways": 5, "queries": 15}, ways, 6
+    )
     support, query = random_logits(2, ways, 6), random_logits(2, queries, 6, seed=1)
     labels = torch.arange(ways).expand(2, -1)
     logits = model(support, labels, query)

@@ -74,7 +74,7 @@ def test_a_network_of_ours_loads_with_its_sizes():
 
 def made(ways: int, **setup: object) -> SIB:
     """A SIB with a xi that does something."""
-    model = SIB(ways, 16, 3, **{"eta": 0.01, "equivariant": True, "seed": 3} | setup)
+    model = SIB(ways, 16, 3, **{"eta": 0.01, "xi": "equivariant", "seed": 3} | setup)
     return model.requires_grad_(False)
 
 

@@ -6,6 +6,6 @@ study declares.
 """
 
 from sibrepro.facts.experiment import Experiment, Inputs, Numbers, facts, flat, single_facts
-from sibrepro.facts.record import Record
+from sibrepro.facts.record import Record, Spelling
 
-__all__ = ["Experiment", "Inputs", "Numbers", "Record", "facts", "flat", "single_facts"]
+__all__ = ["Experiment", "Inputs", "Numbers", "Record", "Spelling", "facts", "flat", "single_facts"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from sibcore import fingerprint
 from sibrepro.facts import compare, local, manifest, published
-from sibrepro.facts.record import Record, experiment_of, run_id
+from sibrepro.facts.record import SAME_SPELLING, Record, Spelling, experiment_of, run_id
 
 EXPERIMENTS: dict[str, Experiment] = {}  # every experiment declared so far, by name
 STALE = "†"  # follows the id of a published run that an older version of its experiment computed
@@ -52,6 +52,7 @@ class Experiment:
         version: raised by hand when numbers may change. Published runs of an older version are marked and recomputed.
         oldest: the fields with which the experiment was first published, which are part of every id. A later field is
             part of an id only where it is not the default, so a new option renames no run.
+        spelling: how settings that were renamed later were spelled at first, which ids are hashes of.
         tolerance: how far a metric may move when it is computed again, by a pattern of its name.
         checkpoints: the names of the checkpoints that are published, all runs' in one file.
         network: a file of the run's folder that is published as it is.
@@ -66,6 +67,7 @@ class Experiment:
     state: str = ""
     version: int = 1
     oldest: Collection[str] = ()
+    spelling: Spelling = SAME_SPELLING
     tolerance: compare.Tolerance = dataclasses.field(default_factory=dict)
     checkpoints: Collection[str] = ()
     network: str = ""
@@ -81,7 +83,7 @@ class Experiment:
 
     def id(self, params: Any) -> str:
         """Return the id of the run with these settings."""
-        return run_id(self.name, params, self.oldest)
+        return run_id(self.name, params, self.oldest, self.spelling)
 
     def published(self, params: Any) -> Record | None:
         """Return the published run with these settings, or None if there is none."""
@@ -102,13 +104,14 @@ class Experiment:
         Raises:
             ValueError: if the run has a parameter that the settings do not know.
         """
-        unknown = set(record.params) - {field.name for field in dataclasses.fields(self.settings)}
+        params = self.spelling.today(dict(record.params))
+        unknown = set(params) - {field.name for field in dataclasses.fields(self.settings)}
         if unknown:
             raise ValueError(
                 f"{record.id} has the parameters {', '.join(sorted(unknown))}, which this version does not know: "
                 "it was made by a newer one; update the project"
             )
-        return self.settings(**record.params)
+        return self.settings(**params)
 
     def run(
         self,

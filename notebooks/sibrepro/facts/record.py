@@ -10,9 +10,9 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -72,30 +72,48 @@ def numbers(written: Mapping[str, Any]) -> dict[str, Any]:
     return {name: math.nan if value is None else value for name, value in written.items()}
 
 
-def run_id(experiment: str, params: Any, oldest: Collection[str] = ()) -> str:
+class Spelling(NamedTuple):
+    """How settings that were renamed later were spelled when the first runs of an experiment were published.
+
+    Ids are hashes of the first spelling, so a renamed setting moves no id.
+
+    Attributes:
+        first: turns settings as they are spelled today into the first spelling.
+        today: turns the parameters of a published run, in either spelling, into today's.
+    """
+
+    first: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    today: Callable[[dict[str, Any]], dict[str, Any]] = dict
+
+
+SAME_SPELLING = Spelling()  # of settings that were never renamed
+
+
+def run_id(experiment: str, params: Any, oldest: Collection[str] = (), spelling: Spelling = SAME_SPELLING) -> str:
     """Return the id of a run: the name of its experiment and a hash of its parameters, in whatever order they come.
 
     Args:
         experiment: the experiment's name.
         params: the run's settings, a dataclass or a dictionary.
         oldest: the fields that are part of every id, see `identity`.
+        spelling: how the settings were spelled first.
     """
-    text = json.dumps(identity(params, oldest), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(identity(params, oldest, spelling), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return f"{experiment}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def identity(params: Any, oldest: Collection[str]) -> dict[str, Any]:
+def identity(params: Any, oldest: Collection[str], spelling: Spelling = SAME_SPELLING) -> dict[str, Any]:
     """Return the parameters that an id is a hash of.
 
     These are the experiment's oldest fields, and those of the later fields that differ from their default. So adding an
     option to an experiment renames none of its runs. Of a dictionary, which has no defaults, every entry counts.
     """
-    values = as_dict(params)
+    values = spelling.first(as_dict(params))
     if not dataclasses.is_dataclass(params):
         return values
     # a field's default may be wrapped in pydantic's Field(default, gt=0)
     default = {field.name: getattr(field.default, "default", field.default) for field in dataclasses.fields(params)}
-    return {name: value for name, value in values.items() if name in oldest or value != default[name]}
+    return {name: value for name, value in values.items() if name in oldest or value != default.get(name)}
 
 
 def as_dict(params: Any) -> dict[str, Any]:

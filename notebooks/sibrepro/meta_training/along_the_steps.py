@@ -15,7 +15,7 @@ from sibcore.sib import SIB, unit
 from sibcore.vision.features import Features
 from sibrepro.facts import Experiment, Numbers, Record
 from sibrepro.meta_training.banks import Banks, tasks
-from sibrepro.meta_training.settings import OLDEST, FewShot
+from sibrepro.meta_training.settings import OLDEST, SPELLING, FewShot
 from sibrepro.meta_training.training import FEW_SHOT, trained_with
 
 BEYOND = 3  # Steps that are taken past the K of the training.
@@ -125,4 +125,4 @@ def in_the_plane(query: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 # The ids of published runs begin with an experiment's name, so this one keeps its old name, "anatomy".
-INSIDE = Experiment("anatomy", FewShot, compute, trained_with, oldest=OLDEST, tolerance={"*": 0.01})
+INSIDE = Experiment("anatomy", FewShot, compute, trained_with, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.01})

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from sibcore.xi import XIS
+from sibrepro.facts import Spelling
 from sibrepro.params import Count, NonNegative, Positive, parameters
 
 FULL = 40_000  # Meta-training steps of the paper's protocol.
 TEST_EPISODES = {"cifar-fs": 5000, "mini-imagenet": 2000}  # Test tasks in the paper.
 Where = Literal["images", "shipped"]  # Features are computed from images, or are those in the repository.
 ALPHA = 2.0  # Of the Dirichlet distribution from which unbalanced queries are spread over the classes.
+
+
+def known_xi(name: str) -> str:
+    """Return the name of a ξ. Raise a ValueError if there is none of that name."""
+    if name not in XIS:
+        raise ValueError(f"there is no ξ {name!r}: expected one of {', '.join(XIS)}")
+    return name
+
+
+XiName = Annotated[str, AfterValidator(known_xi)]  # a key of `sibcore.xi.XIS`
 
 
 @parameters
@@ -44,7 +56,7 @@ class FewShot(Tested):
     normalise: Literal["", "task", "running", "none"] = Field("", description="inside xi; empty: as fidelity says")
     reduction: Literal["", "sum", "mean"] = Field("", description="over queries; empty: as fidelity says")
     transductive: bool = Field(True, description="False: true gradient on the support set (eq. maml)")
-    equivariant: bool = Field(False, description="True: a xi that treats all classes alike")
+    xi: XiName = Field("mlp", description="synthetic gradient network, a name in sibcore.xi.XIS")
     steps: Count = Field(FULL, description="meta-training steps")
     batch: Count = Field(8, description="tasks per step")
     lr: Positive = Field(1e-3, description="learning rate of the outer loop; the release ties eta to it")
@@ -53,6 +65,21 @@ class FewShot(Tested):
     averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
     start: str = Field("", description="published pretraining whose network the pretraining of f begins with")
 
+
+def first_spelling(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings as they were spelled when ξ was named by `equivariant`, yes or no."""
+    xi = values.pop("xi", "mlp")
+    named = {} if xi in ("mlp", "equivariant") else {"xi": xi}
+    return values | {"equivariant": xi == "equivariant"} | named
+
+
+def spelling_of_today(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run with ξ by its name."""
+    equivariant = values.pop("equivariant", False)
+    return {"xi": "equivariant" if equivariant else "mlp"} | values
+
+
+SPELLING = Spelling(first_spelling, spelling_of_today)
 
 # The fields that `FewShot` had when the first runs were published. They are part of every id. A later field is part of
 # an id only where it is not the default, so that a new option renames no run.

@@ -30,7 +30,7 @@ from sibcore.vision.features import Features
 from sibrepro.facts import Experiment, Inputs, Numbers, Record, local
 from sibrepro.facts.record import as_dict
 from sibrepro.meta_training.banks import Banks, banks_of, numbers, tasks
-from sibrepro.meta_training.settings import OLDEST, FewShot
+from sibrepro.meta_training.settings import OLDEST, SPELLING, FewShot
 
 CHECKPOINTS = {"best": train.BEST, "last": train.LAST}
 BLOCK = "block.json"  # The file in a folder of the cache that lists which runs are trained together there.
@@ -92,7 +92,7 @@ def _on(p: FewShot, data: ImageSet | None) -> FewShot:
 def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
     """Return the SIB of one checkpoint ("best" or "last") that a few-shot run left."""
     tensors, about = record.files.checkpoint(checkpoint)
-    model = SIB(**about["model"])
+    model = SIB.from_setup(about["model"])
     put_weights(model, tensors)
     return model.to(pick_device())
 
@@ -140,7 +140,7 @@ def training_tasks(p: FewShot, bank: Features) -> EpisodeSampler:
 def untrained(p: FewShot, dim: int) -> SIB:
     """Return the SIB of a run before its training."""
     options = {name: getattr(p, name) or None for name in ("normalise", "reduction")}
-    options |= {name: getattr(p, name) for name in ("fidelity", "transductive", "equivariant", "seed")}
+    options |= {name: getattr(p, name) for name in ("fidelity", "transductive", "xi", "seed")}
     return SIB(p.ways, dim, p.K, p.eta, **options).to(pick_device())
 
 
@@ -272,6 +272,7 @@ FEW_SHOT = Experiment(
     banks_of,
     keeps_files=True,
     oldest=OLDEST,
+    spelling=SPELLING,
     tolerance={"trained_together": None, "*_ci95": 0.1, "*": 0.5},
     checkpoints=("best",),
     kept_here=("last/",),  # Only the means of the last checkpoint are published, as metrics.

@@ -107,5 +107,5 @@ def test_an_interrupted_block_goes_on_and_ends_in_the_same_numbers(world, monkey
 
 
 def test_a_kind_that_no_stack_has_is_trained_in_one_pass_too(world):
-    settings = combinations(K=[1, 2], equivariant=[True])
+    settings = combinations(K=[1, 2], xi=["equivariant"])
     assert [record.metrics["trained_together"] for record in together(settings, *world)] == [2, 2]

@@ -160,7 +160,7 @@ def test_options_reach_the_model_and_its_schedule():
     model = training.untrained(p, 8)
     assert (model.reduction, model.xi.normalise, model.steps, model.eta) == ("mean", "running", 2, 0.5)
     assert training.schedule(p).momentum == 0
-    assert training.untrained(FewShot(equivariant=True), 8).setup["equivariant"]
+    assert training.untrained(FewShot(xi="equivariant"), 8).setup["xi"] == "equivariant"
 
 
 def test_unbalanced_training_tasks_when_asked_for():

@@ -26,7 +26,7 @@ from __future__ import annotations
 import argparse
 import itertools
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -48,8 +48,9 @@ from sibcore.transduce import resized, step_size
 from sibcore.vision.augment import as_float
 from sibcore.vision.backbones import imagenet_network
 from sibcore.vision.features import batch_of, extract, features_hash, read_known, write_known
-from sibrepro.facts import Experiment, Inputs, Numbers, Record
+from sibrepro.facts import Experiment, Inputs, Numbers, Record, Spelling
 from sibrepro.meta_training import shipped
+from sibrepro.meta_training.settings import XiName
 from sibrepro.meta_training.shipped import directions
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.statistics import metric
@@ -91,10 +92,11 @@ class AnyWay:
     lr: Positive = 5e-3  # initial learning rate of Adam, which falls to 0 as a cosine
     episodes: Count = 300  # episodes of each test
     seed: NonNegative = 0  # seed of xi and of the training tasks
-    width: NonNegative = Field(0, description="of a set-aware xi; 0: an equivariant xi")
+    xi: XiName = Field("equivariant", description="synthetic gradient network, a name in sibcore.xi.XIS")
+    width: NonNegative = Field(0, description="of its hidden layers; 0: its default")
 
 
-SET_AWARE, SPECIAL, GENERAL = AnyWay(width=32), AnyWay(plain=1.0), AnyWay()
+SET_AWARE, SPECIAL, GENERAL = AnyWay(xi="set", width=32), AnyWay(plain=1.0), AnyWay()
 
 
 def main(options: argparse.Namespace) -> int:
@@ -171,8 +173,8 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
         the SIB, set up for `NOMINAL` ways and features of `p.dim` dimensions, and its loss as 20 means.
     """
     banks = views(p, unit(features), labels)
-    kind = {"set_aware": p.width} if p.width else {"equivariant": True}
-    model, tied = SIB(NOMINAL, p.dim, p.K, p.eta, reduction="mean", seed=p.seed, **kind), p.plain < 1 and not p.width
+    model = SIB(NOMINAL, p.dim, p.K, p.eta, reduction="mean", seed=p.seed, xi=p.xi, width=p.width)
+    tied = p.plain < 1 and p.xi == "equivariant"
     del model.prototype_weight  # one number serves features of any size
     model.prototype_weight = torch.ones(())
     if tied:
@@ -317,12 +319,24 @@ def _resized(images: Tensor, size: int) -> Tensor:
     return (255 * larger).clamp(0, 255).round() / 255
 
 
+def first_spelling(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings as they were spelled when a width meant a set-aware ξ, and none an equivariant one."""
+    xi = values.pop("xi")
+    return values if xi in ("equivariant", "set") else values | {"xi": xi}
+
+
+def spelling_of_today(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a run with ξ by its name."""
+    return {"xi": "set" if values.get("width") else "equivariant"} | values
+
+
 ANY_WAY = Experiment(
     "any_way",
     AnyWay,
     compute,
     inputs,
     keeps_files=True,
+    spelling=Spelling(first_spelling, spelling_of_today),
     oldest="backbone size per_class dim K eta unbalanced alpha plain steps queries lr episodes seed".split(),
     # Two trainings with different random numbers differed by 2.2 points on photos, and by any number on clusters.
     tolerance={"clusters*": None, "*": 3.0},

@@ -27,7 +27,7 @@ from sibcore.files import put_weights, read_tensors
 from sibcore.sib import SIB
 from sibcore.transduce import resized
 from sibcore.vision.features import Features
-from sibcore.xi import SetXi
+from sibcore.xi import XIS, SetXi
 from sibrepro.facts import Experiment, Inputs, Numbers, Record
 from sibrepro.meta_training.banks import Banks, banks_of, numbers, tasks
 from sibrepro.meta_training.settings import ALPHA, Tested, Where
@@ -42,6 +42,7 @@ SIBS = {
     "sib-set-10": "SIB, set-aware ξ, K = 10",
     "sib-set-wide": "SIB, set-aware ξ, wide",
 }
+SIBS |= {f"sib-{xi}": f"SIB, ξ = {xi}" for xi in XIS if xi != "mlp" and f"sib-{xi}" not in SIBS}
 QUERIES = {"balanced": None, "dirichlet2": ALPHA}  # kinds of test queries, with the spread of their class shares
 Tasks = Literal["balanced", "dirichlet2", "mixture"]
 # Other tasks than those of the training, for runs with `elsewhere`: (ways, queries per class), and how many of each.
@@ -104,8 +105,14 @@ def model_of(p: Contender, dim: int) -> nn.Module:
     """Return a method that learns, before its training, for features of size `dim`."""
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
-    kind = {"sib": {}, "sib-equivariant": {"equivariant": True}}.get(p.method, {"set_aware": p.width})
-    return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, **kind)
+    xi = xi_of(p.method)
+    width = p.width if xi == "set" else 0
+    return SIB(p.ways, dim, p.K, p.eta, reduction="mean", seed=p.seed, xi=xi, width=width)
+
+
+def xi_of(method: str) -> str:
+    """Return the name of the ξ of a SIB: "sib" has the paper's, "sib-set" and "sib-set-10" have "set"."""
+    return method.removeprefix("sib").strip("-").partition("-")[0] or "mlp"
 
 
 def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:

@@ -105,7 +105,7 @@ class FewShotNotebook:
 
     def _bases(self, episodes: int) -> list[FewShot]:
         """Return the settings of every image set under every backbone, with this number of test tasks."""
-        common = {"eta": self.eta, "steps": self.steps, "val_episodes": self.val_episodes}
+        common = {name: getattr(self, name) for name in ("eta", "xi", "steps", "val_episodes")}
         origins = itertools.product(self.datasets, self.backbones)
         return [protocol(*origin, features=self.features, test_episodes=episodes, **common) for origin in origins]
 

@@ -28,9 +28,7 @@ MARKS = {
     ("SIB-Rot", 5): (RED, "X"),
 }
 DOMAIN_LOOKS = dict(zip(DOMAINS, [(ORANGE, "o"), (GREEN, "s"), (BLUE, "D"), (GREY, "^")], strict=True))
-NAMES = {
-    domain: domain.replace("_", " ") for domain in (*DOMAINS, AVERAGE)
-}  # as figures show them
+NAMES = {domain: domain.replace("_", " ") for domain in (*DOMAINS, AVERAGE)}  # as figures show them
 
 
 def method_name(key: Key) -> str:

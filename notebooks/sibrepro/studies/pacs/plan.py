@@ -17,6 +17,7 @@ from pydantic import Field
 from sibcore.datasets import pacs
 from sibcore.datasets.pacs import DOMAINS
 from sibrepro.facts import Experiment, Record, facts, flat
+from sibrepro.meta_training.settings import XiName
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.studies.pacs import banks
 from sibrepro.studies.pacs.banks import STATISTICS
@@ -66,10 +67,10 @@ STAGES: dict[Key, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "on the source-only network": {"network": "source-only"},
     "equivariant ξ": {"xi": "equivariant"},
-    "the paper's ξ": {"xi": "paper"},
+    "the paper's ξ": {"xi": "mlp"},
     "set-aware ξ, tasks of unseen domains": {},
     "set-aware ξ, tasks of the sources": {"tasks": "sources"},
-    "the paper's ξ, tasks of the sources": {"xi": "paper", "tasks": "sources"},
+    "the paper's ξ, tasks of the sources": {"xi": "mlp", "tasks": "sources"},
     "trained and tested on minibatches of 256": {"images": 256, "test_batch": 256},
 }
 # The classifier of stage 1 under several looks (`banks.Look`).
@@ -104,7 +105,7 @@ class StagesNotebook:
     peak_lr: Positive = Field(1e-3, description="stage 1 from images: highest learning rate")
     targets: Several[Literal[DOMAINS]] = Field([*DOMAINS], description="domains that are the target in turn")
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
-    xi: Literal["set", "equivariant", "paper"] = Field("set", description="what xi sees")
+    xi: XiName = Field("set", description="synthetic gradient network, a name in sibcore.xi.XIS")
     tasks: Literal["shift", "sources", ""] = Field(
         "shift", description="tasks on which xi is trained; empty: chosen on the sources"
     )

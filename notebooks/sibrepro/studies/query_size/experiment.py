@@ -20,7 +20,7 @@ from sibcore.sib import SIB, unit
 from sibcore.vision.features import Features
 from sibrepro.facts import Experiment, Numbers, Record
 from sibrepro.meta_training.banks import SPLITS, Banks, numbers, tasks
-from sibrepro.meta_training.settings import OLDEST, FewShot
+from sibrepro.meta_training.settings import OLDEST, SPELLING, FewShot
 from sibrepro.meta_training.training import FEW_SHOT, trained_with
 from sibrepro.theory.generalisation import subgaussian_variance
 
@@ -137,8 +137,14 @@ def _split(queries: Tensor, p: FewShot) -> tuple[Tensor, Tensor]:
 
 
 QUERY_SIZE = Experiment(
-    "query_size", FewShot, compute, trained_with, oldest=OLDEST, tolerance={"sigma*": 0.1, "*": 0.2}
+    "query_size", FewShot, compute, trained_with, oldest=OLDEST, spelling=SPELLING, tolerance={"sigma*": 0.1, "*": 0.2}
 )
 RESCALED = Experiment(
-    "query_size_rescaled", FewShot, compute_rescaled, trained_with, oldest=OLDEST, tolerance={"*": 0.2}
+    "query_size_rescaled",
+    FewShot,
+    compute_rescaled,
+    trained_with,
+    oldest=OLDEST,
+    spelling=SPELLING,
+    tolerance={"*": 0.2},
 )

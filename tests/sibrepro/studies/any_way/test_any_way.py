@@ -11,6 +11,7 @@ import torch
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.transduce import resized
+from sibcore.xi import XIS
 from sibrepro.studies.any_way import any_way
 from sibrepro.studies.any_way.any_way import AnyWay
 
@@ -31,11 +32,11 @@ def trained(bank):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("width", [0, 4])
-def test_what_is_trained_fits_any_ways_and_features_and_is_the_same_again(bank, width):
-    settings = dataclasses.replace(SMALL, width=width)
+@pytest.mark.parametrize("xi", ["equivariant", "set"])
+def test_what_is_trained_fits_any_ways_and_features_and_is_the_same_again(bank, xi):
+    settings = dataclasses.replace(SMALL, xi=xi, width=4)
     model, loss = any_way.train(settings, *bank)
-    assert type(model.xi).__name__ == ("SetXi" if width else "EquivariantXi")
+    assert type(model.xi) is XIS[xi]
     assert (model.prototype_weight == 1).all()
     assert (model.ways, model.eta, model.setup["ways"]) == (any_way.NOMINAL, SMALL.eta, any_way.NOMINAL)
     assert not any(parameter.requires_grad for parameter in model.parameters())

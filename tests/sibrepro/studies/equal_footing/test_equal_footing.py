@@ -10,7 +10,7 @@ import torch
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.vision.features import Features
-from sibcore.xi import EquivariantXi, SetXi, Xi
+from sibcore.xi import EquivariantXi, MLPXi, SetXi
 from sibrepro.facts import Inputs
 from sibrepro.rivals import BASELINES
 from sibrepro.studies.equal_footing import experiment, figures, plan, tables
@@ -92,7 +92,7 @@ def test_probe_sets_are_what_they_say():
 
 
 def test_only_a_xi_that_sees_the_set_answers_to_the_share():
-    alone, together = (experiment.response(kind("none").double(), 5) for kind in (EquivariantXi, SetXi))
+    alone, together = (experiment.response(kind(5, "none").double(), 5) for kind in (EquivariantXi, SetXi))
     assert np.ptp(alone, 0).max() < 1e-12
     assert np.ptp(together, 0).max() > 1e-3
 
@@ -106,7 +106,7 @@ def test_pushes_of_information_and_transport_point_to_equal_shares():
 def test_the_models_of_a_ladder_differ_in_xi_alone():
     kinds = {method: model_of(Contender(method=method), 8) for method in experiment.SIBS}
     assert {m.steps for m in kinds.values()} == {5}
-    first = {"sib": Xi, "sib-equivariant": EquivariantXi, "sib-set": SetXi}
+    first = {"sib": MLPXi, "sib-equivariant": EquivariantXi, "sib-set": SetXi}
     assert {method: type(kinds[method].xi) for method in first} == first
 
 

@@ -40,7 +40,7 @@ def variants(records):
     """Published besides: SIB with one thing changed, each with a test accuracy of its own."""
     made = {
         "running": sib(68, normalise="running"),
-        "equivariant": sib(69, equivariant=True),
+        "equivariant": sib(69, xi="equivariant"),
         "weak": sib(50, features="images", epochs=5),
         "weak start": sib(41, features="images", epochs=5, K=0),
         "letter": sib(66, fidelity="paper"),

@@ -46,7 +46,7 @@ def test_over_all_orders_the_average_no_longer_depends_on_the_order():
 
 
 def test_an_equivariant_xi_needs_no_average():
-    sib, parts = SIB(3, 6, 2, 0.1, equivariant=True).double(), random_tasks()
+    sib, parts = SIB(3, 6, 2, 0.1, xi="equivariant").double(), random_tasks()
     _, *each = Orders(sib, random_orders(4, 3)).answer(*parts)
     assert torch.allclose(each[0], each[1])
 
