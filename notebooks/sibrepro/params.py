@@ -1,9 +1,9 @@
-"""Strict notebook parameters.
+"""Check the parameters of notebooks, and read them from files.
 
-papermill only warns of a parameter that a notebook does not have, and Python does not mind `K = -1`. Each notebook
-therefore names its parameters once more in a frozen dataclass, made with `@parameters`, and its second cell is
-`p = check(ThatClass, globals())`: a misspelt name, a wrong type or an impossible value stops the notebook there, with a
-message that lists what is allowed.
+papermill only warns about a parameter that a notebook does not have, and Python accepts `K = -1`. Therefore each
+notebook's parameters are also the fields of a frozen dataclass, made with `@parameters`, and the notebook's second cell
+is `p = check(ThatClass, globals())`. A misspelt name, a wrong type or an impossible value stops the notebook there, and
+the message lists what is allowed.
 """
 
 from __future__ import annotations
@@ -33,41 +33,50 @@ parameters = dataclass(
     kw_only=True,
     config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True),
 )
-"""Class decorator: a frozen dataclass whose fields are checked by type and by the bounds of their annotation."""
+"""Class decorator that makes a frozen dataclass with fields checked by type and by the bounds in their annotation."""
 
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
-# A list may also be given as a single value, so that a sweep can go over it one value a point.
+# A list may also be given as a single value, so that a sweep can run one value at a time.
 one_or_several = BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 Several = Annotated[list[T], Field(min_length=1), one_or_several]
 
 IPYTHON_NAMES = {"In", "Out"}
-VALUES = (bool, int, float, str, list, tuple, dict, type(None))  # what papermill can hand over
-CHECKED = "_sibcore_checked"
+VALUES = (bool, int, float, str, list, tuple, dict, type(None))  # the types of values that papermill can inject
+CHECKED = "_sibcore_checked"  # is set in a notebook's namespace once `check` was called there
 
 
 class ParameterError(ValueError):
-    """A notebook parameter that is unknown, of the wrong type or impossible."""
+    """Raised if a notebook parameter is unknown, of the wrong type or out of bounds."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the message alone, not the frames of the checking code."""
+        """Return what IPython shows: the message alone, without a traceback of this module."""
         return [f"ParameterError: {self}"]
 
 
 def check(cls: type[T], namespace: dict[str, Any]) -> T:
-    """The parameters of `cls` as they stand in a notebook's `namespace`, or a `ParameterError`.
+    """Return a notebook's parameters as an instance of `cls`.
 
-    In a fresh kernel every plain name that is there came from the parameters cell or was injected by papermill, so
-    each has to be a field. When the cell runs again later, the namespace holds the notebook's own results too; then
-    the names assigned in parameter-like cells (only assignments, at least one of them a field) are looked at instead.
+    In a fresh kernel, every plain value in the namespace comes from the parameters cell or from papermill, so its name
+    has to be a field. If the cell runs again later, the namespace also holds the notebook's results. Then only those
+    names are checked that were assigned in cells which look like parameters: cells of nothing but assignments, at least
+    one of them to a field.
+
+    Args:
+        cls: the class of the parameters.
+        namespace: the notebook's `globals()`.
+
+    Raises:
+        ParameterError: if a name or a value is not allowed.
     """
     fields = [field.name for field in dataclasses.fields(cls)]
     if CHECKED in namespace:
         names = _names_in_parameter_cells(namespace.get("In", []), set(fields))
     else:
         names = {name for name, value in namespace.items() if _is_plain(name, value)}
-    given = {name: namespace[name] for name in (*fields, *sorted(names - set(fields))) if name in namespace}
+    names = [*fields, *sorted(names - set(fields))]
+    given = {name: namespace[name] for name in names if name in namespace}
     try:
         checked = cls(**given)
     except ValidationError as error:
@@ -77,13 +86,21 @@ def check(cls: type[T], namespace: dict[str, Any]) -> T:
 
 
 def grid(base: T, **values: Iterable[Any]) -> list[T]:
-    """`base` with every combination of these values of its fields; the last varies fastest."""
-    chosen = itertools.product(*values.values())
-    return [dataclasses.replace(base, **dict(zip(values, several, strict=True))) for several in chosen]
+    """Return `base` with every combination of these values of its fields. The last field varies fastest."""
+    found = []
+    for chosen in itertools.product(*values.values()):
+        changes = dict(zip(values, chosen, strict=True))
+        found.append(dataclasses.replace(base, **changes))
+    return found
 
 
 def parse(text: str, where: str) -> Any:
-    """YAML in which 1e-3 is a number and 1:30 is not ninety, as in YAML 1.2."""
+    """Return the value of a YAML text. As in YAML 1.2, 1e-3 is a number and 1:30 is not ninety.
+
+    Args:
+        text: the text.
+        where: the option or file it is from, for the error message.
+    """
     try:
         return yaml.load(text, _Yaml)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
@@ -91,31 +108,34 @@ def parse(text: str, where: str) -> Any:
 
 
 def read_file(path: Path) -> dict[str, Any] | list[dict[str, Any]]:
-    """Parameters in a file: a mapping, or a list of mappings, as which the rows of a CSV file are read."""
+    """Return the parameters in a YAML or CSV file: a dictionary, or a list of them such as the rows of a CSV file."""
     if not path.is_file():
         raise ValueError(f"{paths.relative(path)} is missing")
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".csv":
-        return [{n: parse(v, f"{path.name}, column {n}") for n, v in row.items() if v} for row in _rows(text, path)]
+        return _rows(text, path)
     content = parse(text, path.name) or {}
     if isinstance(content, dict) or (isinstance(content, list) and all(isinstance(row, dict) for row in content)):
         return content
     raise ValueError(f"{path.name} should hold `name: value` lines or a list of `{{name: value}}` entries")
 
 
-def _rows(text: str, path: Path) -> list[dict[str, str]]:
+def _rows(text: str, path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file, without their empty entries."""
     try:
-        rows = [*csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="")]
+        rows = list(csv.DictReader(text.splitlines(), skipinitialspace=True, restkey=""))
     except csv.Error as error:
         raise ValueError(f"{path.name} is not a table with commas: {error}") from None
+    found = []
     for number, row in enumerate(rows, start=2):
-        if "" in row:
+        if "" in row:  # the key that DictReader gives to values without a name
             raise ValueError(f"{path.name}, line {number}: it has more values than the first line has names")
-    return rows
+        found.append({name: parse(value, f"{path.name}, column {name}") for name, value in row.items() if value})
+    return found
 
 
 def of_profile(profile: str, notebook: str) -> dict[str, Any]:
-    """What `notebooks/params/<profile>/<notebook>.yaml` says; the same file serves `papermill -f`."""
+    """Return a notebook's parameters in a profile, from the file that also works with `papermill -f`."""
     values = read_file(paths.notebooks() / "params" / profile / f"{notebook}.yaml")
     if isinstance(values, dict):
         return values
@@ -123,10 +143,13 @@ def of_profile(profile: str, notebook: str) -> dict[str, Any]:
 
 
 def in_cells(cells: Iterable[dict]) -> dict[str, Any]:
-    """The literals that a notebook's cell tagged `parameters` assigns; None for an expression, which has yet to run."""
-    tagged = next((cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])), {"source": ""})
+    """Return the values that a notebook's cell tagged `parameters` assigns, by name.
+
+    The value of an expression that is not a literal is None, because it is known only once the notebook runs.
+    """
+    source = next(("".join(cell["source"]) for cell in cells if "parameters" in cell["metadata"].get("tags", [])), "")
     values = {}
-    for node in ast.parse("".join(tagged["source"])).body:
+    for node in ast.parse(source).body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and node.value is not None:
             values[target.id] = None
@@ -136,9 +159,11 @@ def in_cells(cells: Iterable[dict]) -> dict[str, Any]:
 
 
 def class_for(source: str, values: dict[str, Any]) -> type:
-    """The class that a notebook's `source` checks its parameters with; if it does not, one with the types of `values`.
+    """Return the class of a notebook's parameters, so that they can be checked before the notebook runs.
 
-    So its parameters can be checked before it runs.
+    Args:
+        source: the source of the notebook's cells. If it calls `check`, the class is the one given there.
+        values: the values of its parameters cell. If the source does not call `check`, their types make the class.
     """
     called = re.search(r"\bcheck\((\w+), globals\(\)\)", source)
     home = called and re.search(rf"^from (\S+) import .*\b{called[1]}\b", source, re.MULTILINE)
@@ -150,29 +175,38 @@ def class_for(source: str, values: dict[str, Any]) -> type:
 
 
 def describe(cls: type) -> str:
-    """One line per parameter: name, what is allowed, default, meaning."""
-    properties = TypeAdapter(cls).json_schema()["properties"]
-    rows = [(n, _allowed(s), f"default {s.get('default')!r}", s.get("description", "")) for n, s in properties.items()]
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  " + "  ".join(map(str.ljust, row, wide)).rstrip() for row in rows)
+    """Return a line for each parameter: its name, which values are allowed, its default and its meaning."""
+    rows = []
+    for name, schema in TypeAdapter(cls).json_schema()["properties"].items():
+        rows.append([name, _allowed(schema), f"default {schema.get('default')!r}", schema.get("description", "")])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
+    return "\n".join(f"  {line.rstrip()}" for line in lines)
 
 
 def _is_plain(name: str, value: object) -> bool:
+    """Tell whether a name in a fresh kernel's namespace can only be a parameter."""
     return not name.startswith("_") and name not in IPYTHON_NAMES and isinstance(value, VALUES)
 
 
 def _names_in_parameter_cells(history: list[str], fields: set[str]) -> set[str]:
+    """Return the names assigned in those executed cells that only assign, and assign at least one field."""
     names: set[str] = set()
     for source in history:
-        with contextlib.suppress(SyntaxError):  # magics and shell lines
+        try:
             body = ast.parse(source).body
-            if all(isinstance(node, ast.Assign) for node in body):
-                assigned = {target.id for node in body for target in node.targets if isinstance(target, ast.Name)}
-                names |= assigned if assigned & fields else set()
+        except SyntaxError:  # magics and shell lines
+            continue
+        if all(isinstance(node, ast.Assign) for node in body):
+            targets = [target for node in body for target in node.targets]
+            assigned = {target.id for target in targets if isinstance(target, ast.Name)}
+            if assigned & fields:
+                names |= assigned
     return names
 
 
 def _allowed(schema: dict) -> str:
+    """Return as a text which values a field's JSON schema allows, such as "whole number >= 0"."""
     if "enum" in schema:
         return " | ".join(map(repr, schema["enum"]))
     if schema.get("type") == "array":
@@ -185,19 +219,21 @@ def _allowed(schema: dict) -> str:
 
 
 def _message(cls: type, given: dict, error: ValidationError) -> str:
-    lines = []
+    """Return what is wrong with each parameter, and which parameters there are."""
+    fields = [field.name for field in dataclasses.fields(cls)]
+    lines = ["bad notebook parameters"]
     for problem in error.errors():
         name = str(problem["loc"][0])
-        near = difflib.get_close_matches(name, [field.name for field in dataclasses.fields(cls)], 1, 0.4)
-        missing = "there is no such parameter" + (f" (did you mean {near[0]}?)" if near else "")
-        unknown = problem["type"] == "unexpected_keyword_argument"
-        said = missing if unknown else f"{given.get(name)!r}: {problem['msg']}"
+        said = f"{given.get(name)!r}: {problem['msg']}"
+        if problem["type"] == "unexpected_keyword_argument":
+            near = difflib.get_close_matches(name, fields, 1, 0.4)
+            said = "there is no such parameter" + (f" (did you mean {near[0]}?)" if near else "")
         lines.append(f"  {name}: {said}")
-    return "bad notebook parameters\n" + "\n".join(lines) + f"\nallowed are:\n{describe(cls)}"
+    return "\n".join([*lines, "allowed are:", describe(cls)])
 
 
 class _Yaml(yaml.SafeLoader):
-    """What a plain word means in YAML 1.2's core schema: no dates, no sixties, no octals."""
+    """A loader that reads plain words as YAML 1.2 does: without dates, sexagesimal numbers and old octal numbers."""
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
 

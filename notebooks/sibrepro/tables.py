@@ -1,7 +1,8 @@
-"""Living tables: the paper's printed numbers beside ours, assembled from published runs.
+"""Tables that show the paper's numbers beside ours, and the files that tables are written to.
 
-A table has every number of the paper's and every number of ours, one row each, side by side where all settings agree,
-and a verdict. Accuracies are in percent. What has no counterpart stays, with a verdict that says so.
+A table has a row for every number of the paper and for every number of ours. Two numbers share a row if all their
+settings are equal, and then a verdict compares them. A number without a counterpart keeps its own row, and its verdict
+says so. Accuracies are in percent.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from sibrepro.facts import Record, manifest
 from sibrepro.facts.experiment import named
 from sibrepro.statistics import Score
 
+# The verdicts on a number of ours.
 INSIDE, ABOVE, BELOW = "inside the other's interval", "above", "below"
 NOT_MEASURED, NOT_IN_PAPER = "not measured here", "not in the paper"
-IN_APPENDIX = "only in the appendix"  # of a number that Table 1 does not have, but `paper.synthetic_gradients` has
+IN_APPENDIX = "only in the appendix"  # not in Table 1, but in `paper.synthetic_gradients`
 OUR_FEATURES = " (our features)"
-COMMAND = "./run_all.sh --only 03 --profile paper"  # measures what Table 1 has of SIB
+COMMAND = "./run_all.sh --only 03 --profile paper"  # measures all numbers of SIB in Table 1
 
+# The columns that hold the settings of a number, and those that hold the numbers.
 FEW_SHOT = ["dataset", "backbone", "method", "transductive", "K", "eta", "shots"]
 SYNTHETIC_GRADIENTS = ["dataset", "backbone", "variant", "trained_shots", "tested_shots", "K", "eta"]
 QUERY_SIZE = ["dataset", "backbone", "K", "eta", "n", "tested", "shots", "split"]
@@ -37,15 +40,16 @@ TYPES = {
 }
 DATASETS = {"mini-imagenet": "mini-ImageNet", "cifar-fs": "CIFAR-FS"}
 MISSING = "–"
-# what pandas does not escape
+# The characters that pandas' `to_latex` leaves as they are.
 LATEX = {"±": r"$\pm$", "×": r"$\times$", "η": r"$\eta$", "ξ": r"$\xi$", "α": r"$\alpha$", MISSING: "--"}
 
 
 def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, ours_ci95: float | None) -> str:
-    """How ours stands to the paper's: inside if either value lies in the other's 95 % interval, ends included.
+    """Compare a number of ours with the paper's.
 
-    That is |ours - paper| <= the wider of the two intervals; a missing interval counts as a point. It is a reading aid
-    and no test of equality: the intervals are over test tasks and know nothing of other seeds or feature networks.
+    They agree if either value lies in the other's 95 % interval, ends included: |ours - paper| is at most the wider of
+    the two intervals. A missing interval counts as zero. This is an aid for readers and not a test of equality, because
+    the intervals are over test tasks, and other seeds or backbones would add to them.
     """
     if pd.isna(ours):
         return NOT_MEASURED
@@ -58,7 +62,14 @@ def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, o
 
 
 def row(records: Sequence[Record], score: Score, **settings: Any) -> dict[str, Any]:
-    """A number of ours for the tables below: `settings`, the score, and the runs behind it, whose seeds count."""
+    """Return a row with a number of ours, for the tables below.
+
+    Args:
+        records: the runs that the number was computed from. The column "seeds" counts their seeds.
+        score: the number and its 95 % interval.
+        settings: the columns with the settings, such as `shots`. The data set, backbone and steps of the first run are
+            added to them.
+    """
     p = records[0].params
     of_runs = {name: p[name] for name in ("dataset", "backbone", "steps") if name in p}
     seeds = len({record.params.get("seed") for record in records})
@@ -67,10 +78,13 @@ def row(records: Sequence[Record], score: Score, **settings: Any) -> dict[str, A
 
 
 def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
-    """Table 1. `runs` has the columns `FEW_SHOT`, ours, ours_ci95, episodes, seeds and run, as rows of `row` do.
+    """Return Table 1 of the paper with our numbers beside it.
 
-    SIB is matched on all settings. Other methods of ours share our features and episodes, whereas the paper's had each
-    a training of its own: they never stand beside one another, and ours are called "<method> (our features)".
+    SIB's numbers are compared where all settings are equal. Other methods are never compared: ours all use the same
+    features and episodes, while in the paper each was trained in its own way. Ours are named "<method> (our features)".
+
+    Args:
+        runs: our numbers, as rows made by `row` with the settings `FEW_SHOT`.
     """
     if len(runs):
         others = ~runs["method"].str.contains("SIB")
@@ -80,68 +94,84 @@ def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def synthetic_gradients(runs: pd.DataFrame) -> pd.DataFrame:
-    """The appendix's table over K and eta; `runs` likewise, with `SYNTHETIC_GRADIENTS`, and steps."""
+    """Return the appendix's table over K and eta; `runs` are rows made by `row` with `SYNTHETIC_GRADIENTS`."""
     return _beside(paper.synthetic_gradients(), runs, SYNTHETIC_GRADIENTS, ["episodes", "seeds", "steps", "run"])
 
 
 def query_size(runs: pd.DataFrame) -> pd.DataFrame:
-    """The appendix's table over n; `runs` likewise, with `QUERY_SIZE`, and steps."""
+    """Return the appendix's table over n; `runs` are rows made by `row` with the settings `QUERY_SIZE`."""
     return _beside(paper.query_size(), runs, QUERY_SIZE, ["episodes", "seeds", "steps", "run"])
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """`few_shot(...)` for reading: a row a method, a column a data set and number of shots.
+    """Arrange the table of `few_shot` for reading: a row for each method, a column for each data set and shots.
 
-    A cell is the paper's, then **ours** and the verdict. Of methods other than SIB the paper's number stands alone; a
-    number of SIB that is not measured says so, and the column "to measure" has the command that measures it.
+    A cell has the paper's number, then **ours** and the verdict. For methods other than SIB it has the paper's number
+    alone. The column "to measure" has the command that measures the numbers of SIB that are not measured yet.
     """
-    rows, numbers = ["method", "backbone", "transductive"], list(table.itertuples())
-    columns = [f"{DATASETS.get(number.dataset, number.dataset)} {number.shots}-shot" for number in numbers]
-    labels, texts = ([of(number) for number in numbers] for of in (_label, _cell))
-    cells = table.assign(method=labels, column=columns, cell=texts)
+    rows = ["method", "backbone", "transductive"]
+    shots = table["shots"].astype(str)
+    cells = table.assign(
+        method=[_label(number) for number in table.itertuples()],
+        column=table["dataset"].replace(DATASETS) + " " + shots + "-shot",
+        cell=[_cell(number) for number in table.itertuples()],
+    )
     for twice in cells[cells.duplicated([*rows, "column"])].itertuples():
         raise ValueError(
             f"two numbers of ours for {twice.method}, {twice.backbone}, {twice.column}, the second from {twice.run}: "
             "name the methods apart"
         )
-    columns = [f"{dataset} {shots}-shot" for dataset in DATASETS.values() for shots in (1, 5)] + columns
+    columns = [f"{dataset} {shots}-shot" for dataset in DATASETS.values() for shots in (1, 5)]
+    columns += [column for column in cells["column"].unique() if column not in columns]
     order = pd.MultiIndex.from_frame(cells[rows].drop_duplicates())
-    shown = cells.pivot(index=rows, columns="column", values="cell").reindex(order)[[*dict.fromkeys(columns)]]
-    open_ = shown.apply(lambda row: row.str.contains(NOT_MEASURED).any(), axis=1)
-    return shown.fillna(MISSING).assign(**{"to measure": open_.map({True: COMMAND, False: ""})}).reset_index()
+    shown = cells.pivot(index=rows, columns="column", values="cell").reindex(order)[columns]
+    lacking = cells[cells["cell"].str.contains(NOT_MEASURED)].set_index(rows).index
+    shown = shown.fillna(MISSING)
+    shown["to measure"] = [COMMAND if method in lacking else "" for method in shown.index]
+    return shown.reset_index()
 
 
 def readable(value: Any) -> str:
-    """A cell for reading: numbers rounded to two decimals, or to three digits where that would leave none."""
+    """Return the text of a cell. Numbers have two decimals, or three digits if they are smaller than 0.01."""
     if pd.isna(value):
         return MISSING
     if pd.api.types.is_bool(value):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
-    return " ".join(str(value).split())
+    if not isinstance(value, float):
+        return " ".join(str(value).split())
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.3g}"
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """The table in GitHub's Markdown, without its index; a cell may hold `**bold**`."""
+    """Return the table in GitHub's Markdown, without its index. A cell may contain `**bold**`."""
     cells = table.astype(object).map(readable).map(lambda text: text.replace("|", r"\|"))
-    sides = ["right" if right else "left" for right in _numbers(table)]
-    text = cells.to_markdown(index=False, disable_numparse=True, colalign=sides)
-    return re.sub(" +", " ", text) + "\n"  # not padded: a new row changes no other
+    text = cells.to_markdown(index=False, disable_numparse=True, colalign=_sides(table))
+    return re.sub(" +", " ", text) + "\n"  # without padding, so that a new row changes no other row
 
 
 def latex(table: pd.DataFrame) -> str:
-    """The table as a `tabular` with the rules of the package booktabs, without its index; `**bold**` is bold."""
-    sides = "".join("r" if right else "l" for right in _numbers(table))
+    """Return the table as a LaTeX `tabular` with the rules of booktabs, without its index. `**bold**` becomes bold."""
+    sides = "".join(side[0] for side in _sides(table))
     text = table.astype(object).map(readable).to_latex(index=False, escape=True, column_format=sides)
-    text = text.replace("--", "-{}-{}")  # not a dash
+    text = text.replace("--", "-{}-{}")  # LaTeX would make a dash of an option such as --only
     for sign, code in LATEX.items():
         text = text.replace(sign, code)
     return re.sub(r"\*\*(.+?)\*\*", r"\\textbf{\1}", text)
 
 
 def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
-    """Write `<name>.csv` (exact), `.md` and `.tex` (rounded, with the runs' ids); without its index."""
+    """Write a table without its index as `<name>.csv` (exact), `<name>.md` and `<name>.tex` (rounded).
+
+    Args:
+        table: the table.
+        name: the name of the files without their ending.
+        records: the runs that the table as a whole was computed from. A comment in the rounded files names them.
+
+    Returns:
+        the paths of the three files.
+    """
     runs = ", ".join(record.id for record in records)
     contents = {
         "csv": table.to_csv(index=False, lineterminator="\n"),
@@ -157,16 +187,26 @@ def write(table: pd.DataFrame, name: str, *records: Record) -> list[Path]:
     return files
 
 
-def _numbers(table: pd.DataFrame) -> list[bool]:
-    """Which columns are numbers, to be aligned at the right."""
+def _sides(table: pd.DataFrame) -> list[str]:
+    """Return the side on which each column is aligned: "right" for numbers, otherwise "left"."""
     kinds = pd.api.types
-    return [kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind) for kind in table.dtypes]
+    numeric = [kinds.is_numeric_dtype(kind) and not kinds.is_bool_dtype(kind) for kind in table.dtypes]
+    return ["right" if number else "left" for number in numeric]
 
 
 def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], details: list[str]) -> pd.DataFrame:
-    """Every row of `printed`, each of our runs beside it if all `settings` agree; then our other runs.
+    """Merge our numbers into the paper's, and add the verdicts.
 
-    Two runs of ours with the same settings both stand beside the paper's number, which is then there twice.
+    If two numbers of ours have the settings of one of the paper's, there is a row for each, with the paper's number.
+
+    Args:
+        printed: the paper's numbers.
+        runs: our numbers.
+        settings: the columns that have to be equal.
+        details: the columns of ours that are shown besides.
+
+    Returns:
+        a row for each number of the paper, in its order, then our numbers without a counterpart.
     """
     columns = [*settings, *OURS, *details]
     lacking = [column for column in columns if column not in runs]
@@ -182,18 +222,19 @@ def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], deta
 
 
 def _no_step(table: pd.DataFrame) -> pd.DataFrame:
-    """With K = 0 no step is taken: there is no eta, and the queries are not looked at."""
+    """Set eta to missing and transductive to False where K = 0, because SIB then takes no step on the queries."""
     none = table["K"].eq(0).fillna(False).astype(bool)
     table = table.assign(eta=table["eta"].mask(none))
     return table.assign(transductive=table["transductive"].mask(none, False)) if "transductive" in table else table
 
 
 def _typed(table: pd.DataFrame) -> pd.DataFrame:
+    """Give the columns in `TYPES` their types, which allow missing values."""
     return table.astype({name: kind for name, kind in TYPES.items() if name in table})
 
 
 def _in_appendix(table: pd.DataFrame) -> pd.Series:
-    """Which numbers without a counterpart in Table 1 have one in the appendix, trained and tested on the same shots."""
+    """Tell which numbers are missing from Table 1 but are in the appendix, trained and tested on the same shots."""
     appendix = paper.synthetic_gradients().query("trained_shots == tested_shots")
     appendix = appendix.rename(columns={"variant": "method", "tested_shots": "shots"})
     appendix["transductive"] = (appendix["method"] == "SIB") & (appendix["K"] > 0)
@@ -202,13 +243,16 @@ def _in_appendix(table: pd.DataFrame) -> pd.Series:
 
 
 def _label(number: Any) -> str:
-    """The method with its K and eta, such as "SIB, η = 0.001, K = 3"."""
+    """Return the method with its K and eta, such as "SIB, η = 0.001, K = 3"."""
     eta = "" if pd.isna(number.eta) else f", η = {number.eta:g}"
-    return number.method + eta + ("" if pd.isna(number.K) else f", K = {number.K}")
+    steps = "" if pd.isna(number.K) else f", K = {number.K}"
+    return number.method + eta + steps
 
 
 def _cell(number: Any) -> str:
-    printed, ours = interval(number.paper, number.paper_ci95), f"**{interval(number.ours, number.ours_ci95)}**"
+    """Return the cell of `wide` for a row of `few_shot`."""
+    printed = interval(number.paper, number.paper_ci95)
+    ours = f"**{interval(number.ours, number.ours_ci95)}**"
     if number.verdict in (INSIDE, ABOVE, BELOW):
         return f"{printed} / {ours} ({number.verdict})"
     if number.verdict == NOT_MEASURED:
@@ -217,6 +261,6 @@ def _cell(number: Any) -> str:
 
 
 def interval(value: float, ci95: float | None, decimals: int = 1) -> str:
-    """Return a number with its interval for reading, such as "73.6 ± 0.2"; without one where there is none."""
+    """Return a number with its 95 % interval as a text, such as "73.6 ± 0.2", or alone if it has no interval."""
     half = "" if ci95 is None or pd.isna(ci95) else f" ± {ci95:.{decimals}f}"
     return f"{value:.{decimals}f}{half}"
