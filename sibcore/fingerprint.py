@@ -23,7 +23,7 @@ import importlib.util
 import inspect
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,10 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
 
 
-def listed(modules: Iterable[str], most: int = 3) -> str:
-    """Return the first `most` names in one line, and the number of the others."""
-    names = list(modules)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def listed(modules: Sequence[str]) -> str:
+    """Return the first three names in one line, and the number of the others."""
+    more = f" and {len(modules) - 3} more" if len(modules) > 3 else ""
+    return ", ".join(modules[:3]) + more
 
 
 def is_kept(name: str) -> bool:
@@ -131,15 +130,14 @@ def _read(file: Path, name: str, projects: frozenset[str], _: int) -> tuple[str,
 def _imported(tree: ast.Module, package: str, projects: Iterable[str]) -> Iterator[str]:
     """Yield the modules of `projects` that a module of `package` imports."""
     for node in ast.walk(tree):
+        names: list[str] = []
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if _top(alias.name) in projects)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            source = node.module or ""
-            if node.level:  # a relative import: "." * level + module
-                source = importlib.util.resolve_name("." * node.level + source, package)
-            if _top(source) in projects:
-                inside = [f"{source}.{alias.name}" for alias in node.names]
-                yield from dict.fromkeys(module if _file(module) else source for module in inside)
+            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            inside = [f"{source}.{alias.name}" for alias in node.names]
+            names = [module if _top(module) in projects and _file(module) else source for module in inside]
+        yield from (name for name in names if _top(name) in projects)
 
 
 @functools.cache

@@ -40,4 +40,8 @@ def module(name: str) -> ModuleType:
     """Return the module of an image set, or raise a ValueError that lists the names there are."""
     if name not in MODULES:
         raise ValueError(f"there is no data set {name!r}: expected one of {', '.join(MODULES)}")
-    return import_module(f"sibcore.datasets.{name.replace('-', '_')}")
+    try:
+        return import_module(f"sibcore.datasets.{name.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        message = f"image sets need the package {error.name}, which is not installed: pip install 'sibcore[images]'"
+        raise ModuleNotFoundError(message, name=error.name) from error

@@ -47,12 +47,6 @@ class Source:
     def __contains__(self, name: str) -> bool:
         return name in self._stamps
 
-    def has_folder(self, name: str) -> bool:
-        """Tell whether there is such a folder, even if it is empty."""
-        if self._zip:
-            return any(entry.startswith(f"{name}/") for entry in self._zip.namelist())
-        return (self.path / name).is_dir()
-
     def read(self, name: str, most: int = limits.FILE_BYTES) -> bytes:
         """Return the content of a file. Raise a ValueError if it is damaged or has more than `most` bytes.
 
@@ -160,13 +154,13 @@ def _walk(top: Path) -> dict[str, os.stat_result]:
             try:
                 status = entry.stat()
             except OSError:
-                if _is_picture(name):
-                    broken_links.append(name)
+                broken_links.append(name)
                 continue
             if stat.S_ISREG(status.st_mode):
                 files[name] = status
             elif stat.S_ISDIR(status.st_mode):
                 todo.append((entry, around | {identity}))
-    if broken_links:
-        warnings.warn(f"{top}: left out, being links that lead nowhere: {few(sorted(broken_links))}", stacklevel=4)
+    broken_pictures = sorted(filter(_is_picture, broken_links))
+    if broken_pictures:
+        warnings.warn(f"{top}: left out, being links that lead nowhere: {few(broken_pictures)}", stacklevel=4)
     return files

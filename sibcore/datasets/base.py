@@ -116,10 +116,10 @@ def check_counts(name: str, where: Path, labels: Sequence[str], classes: Sequenc
         raise ValueError(f"{where} is not {name}: expected {count} images of each class, but {few(wrong)}; {help}")
 
 
-def few(problems: Sequence[str], most: int = 5) -> str:
-    """Return the first `most` problems in one line, and the number of the others."""
-    line = "; ".join(problems[:most])
-    return f"{line}; and {len(problems) - most} more" if len(problems) > most else line
+def few(problems: Sequence[str]) -> str:
+    """Return the first five problems in one line, and the number of the others."""
+    more = [f"and {len(problems) - 5} more"] if len(problems) > 5 else []
+    return "; ".join([*problems[:5], *more])
 
 
 def image_set(name: str, images: np.ndarray, index: Index) -> ImageSet:

@@ -137,21 +137,20 @@ def _connect(url: str, part: Path) -> bool:
             return True  # nothing was left to send
         part.unlink()  # it is longer than the file, so it is a part of another one
         return False
-    with response:
-        resumed = response.status == HTTPStatus.PARTIAL_CONTENT
-        if not resumed:  # a server that does not support ranges sends the file from its beginning
-            have = 0
-        # the length is None where the server does not know it, as for GitHub's archives
-        total = None if response.length is None else have + response.length
-        bar = meter(total, part.stem, "B", initial=have, unit_scale=True, unit_divisor=1024)
-        with bar, part.open("ab" if resumed else "wb") as file:
-            while block := _read(response):
-                have += len(block)
-                if max(have, total or 0) > limits.DOWNLOAD_BYTES:
-                    part.unlink()
-                    raise ValueError(f"{url} gives more than {limits.DOWNLOAD_BYTES} bytes, so it is no data set")
-                file.write(block)
-                bar.update(len(block))
+    resumed = response.status == HTTPStatus.PARTIAL_CONTENT
+    if not resumed:  # a server that does not support ranges sends the file from its beginning
+        have = 0
+    # the length is None where the server does not know it, as for GitHub's archives
+    total = None if response.length is None else have + response.length
+    bar = meter(total, part.stem, "B", initial=have, unit_scale=True, unit_divisor=1024)
+    with response, bar, part.open("ab" if resumed else "wb") as file:
+        while block := _read(response):
+            have += len(block)
+            if max(have, total or 0) > limits.DOWNLOAD_BYTES:
+                part.unlink()
+                raise ValueError(f"{url} gives more than {limits.DOWNLOAD_BYTES} bytes, so it is no data set")
+            file.write(block)
+            bar.update(len(block))
     return block is not None and total in (None, _size(part))
 
 

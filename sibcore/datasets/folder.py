@@ -108,7 +108,7 @@ def _find_split_file(files: Source) -> PurePosixPath:
     """Return the name of the split file: at the top, or in the one folder that a zip holds."""
     found = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name in SPLIT_FILES]
     if len(found) != 1:
-        many = "no file splits.yaml or splits.json" if not found else f"more than one: {few([*map(str, found)])}"
+        many = "no file splits.yaml or splits.json" if not found else f"more than one: {few(list(map(str, found)))}"
         raise ValueError(f"{files.path}: which class is in which split? There is {many}; {HELP}")
     return found[0]
 
@@ -119,16 +119,13 @@ def _pictures_by_class(files: Source, top: PurePosixPath, splits: dict[str, list
     for name in files.pictures():
         found[PurePosixPath(name).parent].append(name)
     folders = {label: top / label for classes in splits.values() for label in classes}
-    problems = []
-    for label, folder in folders.items():
-        if folder in found:
-            continue
-        if files.has_folder(str(folder)):
-            problems.append(f"class {label} has no picture ({' '.join(PICTURES)}) in its folder {folder}")
-        else:
-            problems.append(f"class {label} has no folder {folder}")
-    if problems:
-        raise ValueError(f"{files.path}: {few(problems)}; add what is missing, or take the class out of the split file")
+    missing = [label for label, place in folders.items() if place not in found]
+    if missing:
+        problems = [f"class {label} has no folder {folders[label]} with pictures" for label in missing]
+        raise ValueError(
+            f"{files.path}: {few(problems)} ({' '.join(PICTURES)}); add what is missing, or take the class out of the "
+            "split file"
+        )
     left_out = sorted(map(str, found.keys() - set(folders.values())))
     if left_out:
         warnings.warn(f"{files.path}: left out, being in no split: {few(left_out)}", stacklevel=3)

@@ -25,6 +25,7 @@ from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
 from sibcore.vision.backbones import Averaged, exact_convolutions, load_network
 
+VIEWS = {"jitter": 0.4, "seed": 0}  # strength of the colour jitter of augmented views, and their seed
 BATCH = 512
 BATCH_PIXELS = 1 << 17  # pixels of a batch whose activations fit a CPU's cache: two images of 224 x 224
 
@@ -53,8 +54,6 @@ def feature_bank(
     data: ImageSet,
     split: str,
     views: int = 0,
-    jitter: float = 0.4,
-    seed: int = 0,
     device: torch.device | None = None,
     cache: Path | None = None,
     averaged: bool = False,
@@ -65,9 +64,7 @@ def feature_bank(
         network: file of the feature network.
         data: the image set.
         split: name of the split.
-        views: number of augmented versions of each image (crop, flip and jitter, as in pretraining).
-        jitter: strength of the colour jitter of the views.
-        seed: seed of the views.
+        views: number of augmented versions of each image (crop, flip and colour jitter, as in pretraining).
         device: where to compute; by default the fastest device there is.
         cache: the cache folder, or None for the usual one.
         averaged: if true, features are those of `backbones.Averaged`.
@@ -77,7 +74,7 @@ def feature_bank(
         "data": data.sha256,
         "split": split,
         "views": views,
-        "transform": {"padding": data.images.shape[1] // 8, "jitter": jitter, "seed": seed} if views else None,
+        "transform": {"padding": data.images.shape[1] // 8, **VIEWS} if views else None,
         **({"averaged": True} if averaged else {}),
         "code": fingerprint.digest(fingerprint.reachable(__name__)),
     }

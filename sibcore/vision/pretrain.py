@@ -312,7 +312,6 @@ def train_epoch(
     generator = torch.Generator(device).manual_seed(seed)
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed)).to(device)
     padding = images.shape[1] // 8
-    half = device.type == "cuda" or recipe.precision == "bfloat16"
     mine = parallel.share(recipe.batch)
     total = torch.zeros(2, device=device)
     model.train()
@@ -325,23 +324,38 @@ def train_epoch(
         drawn = draw(recipe.batch, padding, recipe.jitter, generator)[mine]
         optimizer.param_groups[0]["lr"] = one_cycle(epoch * steps + step, recipe.epochs * steps, recipe)
         batch = augment(images[rows], drawn, padding)
-        if recipe.rotation:
-            batch = with_turns(batch)
         optimizer.zero_grad()
         with exact_convolutions():
-            with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                logits = model(batch).float()
-                known = logits[: len(rows), : logits.shape[1] - TURNS] if recipe.rotation else logits
-                loss = F.cross_entropy(known, labels[rows])
-                if recipe.rotation:
-                    loss = loss + recipe.rotation * turns_loss(logits, len(rows))
+            loss, accuracy = batch_loss(model, batch, labels[rows], recipe)
             loss.backward()
         optimizer.step()
-        total += torch.stack([loss.detach(), (known.argmax(1) == labels[rows]).float().mean()])
+        total += torch.stack([loss.detach(), accuracy])
     loss, accuracy = parallel.mean(total / steps).tolist()
     if not math.isfinite(loss):
         raise FloatingPointError(f"the loss became {loss} in epoch {epoch + 1}; try a smaller peak_lr")
     return {"loss": loss, "accuracy": accuracy}
+
+
+def batch_loss(model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Return the loss of a batch, with that of the turned images if the recipe asks for it, and the accuracy.
+
+    Args:
+        model: network and head.
+        images: augmented images `[B, 3, H, W]`.
+        labels: `[B]`.
+        recipe: says the precision, and the weight of the loss of turned images.
+    """
+    device = images.device.type
+    if recipe.rotation:
+        images = with_turns(images)
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda" or recipe.precision == "bfloat16"):
+        logits = classes = model(images).float()
+        if recipe.rotation:  # turned images, and the logits of turns, come last
+            classes = logits[: len(labels), : logits.shape[1] - TURNS]
+        loss = F.cross_entropy(classes, labels)
+        if recipe.rotation:
+            loss = loss + recipe.rotation * turns_loss(logits, len(labels))
+    return loss, (classes.argmax(1) == labels).float().mean()
 
 
 def with_turns(images: Tensor) -> Tensor:
@@ -387,9 +401,12 @@ class Validation:
         if len(names) < 2:
             raise ValueError(f"the split val of {data.name} has {len(names)} class: there must be 2 to tell apart")
         self.half = recipe.precision == "bfloat16"
-        self.ways, queries = min(5, len(names)), max(1, min(15, int(labels.bincount().min()) - 1))
+        self.ways = min(5, len(names))
+        smallest = int(labels.bincount().min())  # images of the smallest class, one of which is the support set
+        queries = max(1, min(15, smallest - 1))
         sampler = EpisodeSampler(labels, self.ways, 1, queries, recipe.seed, class_names=names)
-        self.images, self.tasks = images.to(device), sampler.sample(0, recipe.episodes).to(device)
+        self.images = images.to(device)
+        self.tasks = sampler.sample(0, recipe.episodes).to(device)
 
     def __call__(self, f: nn.Module, size: int) -> float:
         """Return the accuracy of a network's features on images of this height and width."""

@@ -105,7 +105,7 @@ def test_class_folders_in_no_split_are_left_out_with_a_warning(tmp_path):
         ({"splits.yaml": b"train: [cat"}, "neither JSON nor YAML"),
         ({"splits.json": b"{}"}, "more than one"),
         ({"no/1.png": b""}, r"no/1\.png is not a readable picture"),
-        ({"splits.yaml": b"train: [cat, empty]", "empty/readme.txt": b""}, "class empty has no picture"),
+        ({"splits.yaml": b"train: [cat, empty]", "empty/readme.txt": b""}, "class empty has no folder empty with pict"),
     ],
 )
 @pytest.mark.parametrize("write", [write_files, write_zip])
@@ -118,7 +118,7 @@ def test_what_is_wrong_is_named(files, message, write, tmp_path):
 
 def test_an_empty_class_folder_is_named(tmp_path):
     (tmp_path / "data" / "empty").mkdir(parents=True)
-    with pytest.raises(ValueError, match="class empty has no picture"):
+    with pytest.raises(ValueError, match="class empty has no folder"):
         load(tmp_path, FILES | {"splits.yaml": b"train: [cat, dog, no, empty]\ntest: ['007']"})
 
 

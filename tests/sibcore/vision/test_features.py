@@ -72,18 +72,17 @@ def test_the_second_call_computes_nothing(network, tmp_path, monkeypatch):
     assert again.sha256 == first.sha256
 
 
-def test_another_network_other_images_or_another_transform_is_another_file(network, tmp_path):
+def test_another_network_other_images_or_another_number_of_views_is_another_file(network, tmp_path):
     data = tiny_set()
     first = feature_bank(network, data, "train", views=1, device=CPU, cache=tmp_path)
     other_network = make_network(tmp_path / "g.safetensors", seed=1)
     for other in (
         feature_bank(other_network, data, "train", views=1, device=CPU, cache=tmp_path),
         feature_bank(network, tiny_set(seed=1), "train", views=1, device=CPU, cache=tmp_path),
-        feature_bank(network, data, "train", views=1, jitter=0.1, device=CPU, cache=tmp_path),
-        feature_bank(network, data, "train", views=1, seed=1, device=CPU, cache=tmp_path),
+        feature_bank(network, data, "train", views=2, device=CPU, cache=tmp_path),
     ):
         assert other.sha256 != first.sha256
-    assert len(list((tmp_path / "features").iterdir())) == 5
+    assert len(list((tmp_path / "features").iterdir())) == 4
 
 
 @pytest.mark.parametrize(
@@ -113,12 +112,12 @@ def test_a_file_in_the_wrong_place_is_not_believed(network, tmp_path):
 
 def test_views_are_features_of_augmented_images(network, tmp_path):
     data = tiny_set()
-    bank = feature_bank(network, data, "val", views=2, seed=3, device=CPU, cache=tmp_path)
+    bank = feature_bank(network, data, "val", views=2, device=CPU, cache=tmp_path)
     assert bank.views.shape == (2, 100, 64)
     f, _ = load_network(network)
     images = torch.tensor(data.images[data.rows("val")])
     for number in range(2):
-        numbers = draw(100, 2, 0.4, torch.Generator().manual_seed(combine(3, number)))
+        numbers = draw(100, 2, 0.4, torch.Generator().manual_seed(combine(0, number)))
         assert torch.allclose(bank.views[number], f(augment(images, numbers, 2)), atol=1e-5)
     assert not torch.allclose(bank.views[0], bank.views[1], atol=1e-2)
 
