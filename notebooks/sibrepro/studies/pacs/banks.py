@@ -15,7 +15,6 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,7 +64,7 @@ class Bank:
         domain_names: names of the domains.
         hashes: what the bank is made of.
         imagenet: unit features of all images in four turns, `[4, N, e]`, by a network with ImageNet's weights that was
-            not fine-tuned. May be missing.
+            not fine-tuned.
     """
 
     networks: Mapping[str, Network]
@@ -74,7 +73,7 @@ class Bank:
     classes: tuple[str, ...]
     domain_names: tuple[str, ...]
     hashes: dict[str, str]
-    imagenet: Tensor | None = None
+    imagenet: Tensor
 
 
 def key(without: Iterable[str], rot: bool = False, seed: int = 0) -> str:
@@ -107,12 +106,12 @@ def assemble(records: Sequence[Record], data: ImageSet, imagenet: Rotations) -> 
 
 def _network(features: Tensor, found: Mapping[str, Tensor]) -> Network:
     """Make a network of its features and of the other tensors that its run of stage 1 wrote."""
-    of_kind: dict[str, dict[str, Tensor]] = {"own": {}, "turned": {}}
+    other = {"own": {}, "turned": {}}
     for name, values in found.items():
         kind, _, domain = name.partition("/")
         if domain:
-            of_kind[kind][domain] = unit(values.float())
-    return Network(features, found["rows"].long(), found["part"].long(), **of_kind)
+            other[kind][domain] = unit(values.float())
+    return Network(features, found["rows"].long(), found["part"].long(), **other)
 
 
 def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: int = DIM) -> Path:
@@ -144,7 +143,7 @@ def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: in
     for name, values in features.items():
         codes, low, step = shipped.quantise(values.flatten(0, -2))
         tensors |= {name: codes.view(values.shape), f"{name}:low": low, f"{name}:step": step}
-    about: dict[str, Any] = {"classes": data.classes, "domain_names": data.domain_names, "kept": kept, "runs": runs}
+    about = {"classes": data.classes, "domain_names": data.domain_names, "kept": kept, "runs": runs}
     about |= {"data": data.sha256, "imagenet": imagenet.hashes, "provenance": provenance.collect({}, 0)}
     path = shipped.file(*FILE)
     checksums.write(path, pack(tensors, about))
@@ -156,7 +155,7 @@ def load() -> Bank:
     """Return the bank that comes with the project."""
     path = shipped.existing(*FILE)
     tensors, about = read_tensors(path)
-    parts: dict[str, dict[str, Tensor]] = {}  # of each network
+    parts = {}  # tensors of each network by name
     for name, values in tensors.items():
         if f"{name}:low" in tensors:
             values = unit(shipped.dequantise(values, tensors[f"{name}:low"], tensors[f"{name}:step"]))
@@ -253,22 +252,23 @@ def _view(bank: Bank, network: Network, there: Tensor, features: Tensor, turned:
     """Return the images at the places `there` of a network's rows, with these features, under a look."""
     rows = network.rows[there]
     start, centres = lambda_of(bank, network, look)
-    parts = _parts(bank, features, rows)
+    parts = features, bank.imagenet[0, rows]
     if look.centre == "own":
         centres = [part.mean(0) for part in parts]
     if turned is not None:
-        turned = _joined(_parts(bank, turned, rows, slice(1, None)), centres, look)
+        turned = _joined((turned, bank.imagenet[1:, rows]), centres, look)
     return View(_joined(parts, centres, look), bank.labels[rows], start, turned)
 
 
 def lambda_of(bank: Bank, network: Network, look: Look) -> tuple[Tensor, list[Tensor]]:
-    """Return lambda under a look, `[k, d]`, and the mean over the sources of each part of the features.
+    """Return lambda under a look, `[k, d]`, and the means over the sources that are subtracted from features.
 
+    There are two means: one for the fine-tuned network, one for ImageNet's features, which stand beside each other.
     With `look.centre` "own" each source is centred at its own mean, as the target is.
     """
     there = network.part == 0
     rows = network.rows[there]
-    parts = _parts(bank, network.features[there], rows)
+    parts = network.features[there], bank.imagenet[0, rows]
     means = centres = [part.mean(0) for part in parts]
     if look.centre == "own":
         means = [_domain_means(part, bank.domains[rows]) for part in parts]
@@ -284,13 +284,7 @@ def _domain_means(features: Tensor, domains: Tensor) -> Tensor:
     return means
 
 
-def _parts(bank: Bank, features: Tensor, rows: Tensor, turns: int | slice = 0) -> list[Tensor]:
-    """Return features of images by the fine-tuned network and, if the bank has them, by ImageNet's weights."""
-    return [features] if bank.imagenet is None else [features, bank.imagenet[turns, rows]]
-
-
 def _joined(parts: Sequence[Tensor], centres: Sequence[Tensor], look: Look) -> Tensor:
-    """Subtract its centre from each part, and return both parts side by side as unit features `[..., d]`."""
-    weights = (1.0, look.imagenet)
-    centred = [weight * unit(part - centre) for part, centre, weight in zip(parts, centres, weights, strict=False)]
-    return unit(torch.cat(centred, -1))
+    """Put features of the fine-tuned network and ImageNet's side by side, each less its centre, `[..., d]`."""
+    tuned, plain = (unit(part - centre) for part, centre in zip(parts, centres, strict=True))
+    return unit(torch.cat([tuned, look.imagenet * plain], -1))

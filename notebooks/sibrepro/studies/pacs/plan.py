@@ -33,7 +33,7 @@ Scores = dict[Key, dict[str, list[Record]]]  # by method and K, then by target: 
 _UPPER = {"features": "upper", "size": 128, "steps": 100, "batch": 16, "lr": 3e-4, "alpha": 1.0, "turns": "one"}
 _SHORT = {"steps": 300, "lr": 2e-3, "alpha": 1.0}
 _PLAIN, _SIB, _SIB_ROT, _SIB_ROT_3 = ("source-only", 0), ("SIB", 3), ("SIB-Rot", 0), ("SIB-Rot", 3)
-PUBLISHED: dict[str, tuple[dict[str, Any], dict[Key, int]]] = {
+PUBLISHED = {
     "upper": (_UPPER, {_PLAIN: 2, ("Rot", 0): 2, _SIB_ROT: 1, _SIB_ROT_3: 1}),
     "frozen": (_SHORT, {_PLAIN: 10, _SIB: 3, _SIB_ROT: 10, ("SIB-Rot", 1): 3, _SIB_ROT_3: 10, ("SIB-Rot", 5): 3}),
     "frozen, α = 0": (_SHORT | {"alpha": 0.0}, {_PLAIN: 3, _SIB_ROT: 3, _SIB_ROT_3: 3}),
@@ -56,7 +56,7 @@ IMAGENET_SIZE = 160  # pixels at which the network that was not fine-tuned sees 
 
 # Stage 2. STAGES are the paper's methods by method and K: the settings in which they differ from the default.
 PER_FIRST = 3  # seeds of stage 2 for each network of stage 1
-STAGES: dict[Key, dict[str, Any]] = {
+STAGES = {
     ("source-only", 0): {"network": "source-only", "K": 0},
     ("Rot", 0): {"K": 0},
     **{("SIB", K): {"K": K, "tasks": "", "other_batches": K == 3} for K in (1, 3, 5)},
@@ -64,7 +64,7 @@ STAGES: dict[Key, dict[str, Any]] = {
     **{("SIB-Rot", K): {"K": K, "tasks": "", "start": "turned"} for K in (1, 3, 5)},
 }
 # SIB with K = 3 and one thing changed.
-VARIANTS: dict[str, dict[str, Any]] = {
+VARIANTS = {
     "on the source-only network": {"network": "source-only"},
     "equivariant ξ": {"xi": "equivariant"},
     "the paper's ξ": {"xi": "mlp"},
@@ -75,7 +75,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 # The classifier of stage 1 under several looks (`banks.Look`).
 _LOOKS = ["sources/sources/0", *(f"{statistics}/own/{weight}" for weight in (0, 2) for statistics in STATISTICS)]
-SEEN: dict[str, dict[str, Any]] = {
+SEEN = {
     f"{network}, {look}": {"network": network, "K": 0, "look": look}
     for network in ("source-only", "Rot")
     for look in _LOOKS

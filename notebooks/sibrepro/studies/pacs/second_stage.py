@@ -38,15 +38,12 @@ from sibrepro.facts import Experiment, Inputs, Numbers, Record, Spelling
 from sibrepro.meta_training.settings import XiName
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.rivals import BASELINES, RECENT, tune
-from sibrepro.rivals.base import Baseline
 from sibrepro.rivals.test_time import TEST_TIME, CosineClassifier
 from sibrepro.studies.pacs import banks
 from sibrepro.studies.pacs.banks import LOOKS, Bank, Look, View
 from sibrepro.studies.pacs.experiment import ORDERS, SIZES, check_domains, share_right
 
-RIVALS: dict[str, type[Baseline]] = TEST_TIME | {
-    name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")
-}
+RIVALS = TEST_TIME | {name: (BASELINES | RECENT)[name] for name in ("soft-k-means", "tim", "alpha-tim", "paddle")}
 # Candidates among which the sources choose: step sizes of xi, kinds of tasks, and step sizes of eq. (ssup).
 ETAS, TASKS = (0.1, 0.3, 1.0), ("shift", "sources")
 TURN_RATES = (0.0, 0.1, 1.0, 10.0, 100.0)
@@ -115,13 +112,13 @@ def compute(p: SecondStage, bank: Bank) -> Numbers:
     look = Look.parse(p.look) if p.look else chosen_look(bank, p.target)
     name = network_of(p)
     seen = banks.view(bank, name, p.held or p.target, look)
-    metrics: dict[str, Any] = {"look": str(look)}
+    metrics = {"look": str(look)}
     if p.method == "SIB":
         for setting, values in {"eta": ETAS, "tasks": TASKS}.items():
             if p.K and not getattr(p, setting):
                 metrics[setting] = chosen(p, bank, setting, values)
                 p = dataclasses.replace(p, **{setting: metrics[setting]})
-        method: Method = trained(p, bank, look)
+        method = trained(p, bank, look)
     else:
         metrics["options"] = _tuned(bank, p.target, look, p.method)
         method = RIVALS[p.method](len(bank.classes), **metrics["options"])
@@ -166,7 +163,7 @@ def trained(p: SecondStage, bank: Bank, look: Look) -> SIB:
     Settings that only matter when it is tested are reset first, so that runs which differ in nothing else share one
     training.
     """
-    same: dict[str, Any] = {"start": "lambda", "turn_rate": -1.0, "test_batch": 64, "other_batches": False}
+    same = {"start": "lambda", "turn_rate": -1.0, "test_batch": 64, "other_batches": False}
     if p.tasks == "shift":
         same |= {"network": "Rot", "first_seed": 0}  # trained on networks of two sources, whatever sees the target
     return _trained(dataclasses.replace(p, **same), bank, look)
@@ -295,8 +292,7 @@ def _in_turns(seen: View, part: Tensor) -> tuple[Tensor, Tensor]:
 @functools.cache
 def chosen_look(bank: Bank, target: str) -> Look:
     """Return the look under which the classifier of stage 1 is best on the sources of this target."""
-    usable = [look for look in LOOKS if not look.imagenet or bank.imagenet is not None]
-    return max(usable, key=lambda look: look_score(bank, target, look))
+    return max(LOOKS, key=lambda look: look_score(bank, target, look))
 
 
 def look_score(bank: Bank, target: str, look: Look) -> float:

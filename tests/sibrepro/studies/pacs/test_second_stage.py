@@ -44,7 +44,7 @@ def with_other_labels(made, domain: str):
         {"K": 2, "eta": 0.0},
         {"K": 2, "eta": 0.0, "tasks": ""},
         {"K": 2, "start": "turned", "tasks": "sources"},
-        {"K": 2, "xi": "paper"},
+        {"K": 2, "xi": "mlp"},
         {"K": 2, "look": "mixed/own/1", "other_batches": True},
         *({"method": name} for name in RIVALS),
     ],
@@ -166,7 +166,7 @@ def test_every_image_is_predicted_once_in_minibatches_of_any_size():
 
 
 def test_a_domain_is_seen_from_its_own_mean_or_from_the_sources():
-    made = bank(imagenet=False)
+    made = bank()
     name = banks.key(["sketch"])
     network = made.networks[name]
     raw = network.features[made.domains == NAMES.index("sketch")]
@@ -176,7 +176,9 @@ def test_a_domain_is_seen_from_its_own_mean_or_from_the_sources():
     expected = {Look("sources", "own"): raw - raw.mean(0), Look(): raw - mean, Look("own", "own"): own - own.mean(0)}
     expected[Look("mixed", "own")] = mixed - mixed.mean(0)
     for look, values in expected.items():
-        assert torch.allclose(banks.view(made, name, "sketch", look).features, unit(values))
+        seen = banks.view(made, name, "sketch", look).features
+        assert torch.allclose(seen[:, :8], unit(values), atol=1e-6)
+        assert not seen[:, 8:].any(), "ImageNet's features have the weight 0"
 
 
 def test_the_features_of_imagenet_stand_beside_with_their_weight():
@@ -196,7 +198,7 @@ def test_the_features_of_imagenet_stand_beside_with_their_weight():
 
 
 def test_lambda_is_the_class_means_of_images_that_the_network_learned_from():
-    made = bank(imagenet=False)
+    made = bank()
     network = made.networks[banks.key(["sketch"])]
     learned = network.part == 0
     for centre in ("sources", "own"):
@@ -204,12 +206,14 @@ def test_lambda_is_the_class_means_of_images_that_the_network_learned_from():
         for part in [learned] if centre == "sources" else [learned & (made.domains == d) for d in range(3)]:
             features[part] -= network.features[part].mean(0)
         means = torch.stack([unit(features[learned & (made.labels == k)]).mean(0) for k in range(3)])
-        assert torch.allclose(banks.lambda_of(made, network, Look("sources", centre))[0], unit(means), atol=1e-6)
+        found = banks.lambda_of(made, network, Look("sources", centre))[0]
+        assert torch.allclose(found[:, :8], unit(means), atol=1e-6)
 
 
 def test_a_look_is_written_as_it_is_read():
     assert [Look.parse(str(look)) for look in LOOKS] == LOOKS
-    assert chosen_look(bank(imagenet=False), "sketch").imagenet == 0
+    with pytest.raises(ValueError, match="there is no look 'own/own/9': expected one of sources/sources/0"):
+        Look.parse("own/own/9")
 
 
 def test_an_unknown_method_or_domain_is_an_error_that_lists_the_known():
