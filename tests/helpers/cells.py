@@ -1,4 +1,4 @@
-"""What notebooks draw and tabulate in their own cells.
+"""Run single cells of notebooks, which draw figures or make tables.
 
 A cell that a test runs has a tag: "figure:<name>" if it saves that figure, "table:<name>" if it leaves a table.
 """
@@ -6,7 +6,6 @@ A cell that a test runs has a tag: "figure:<name>" if it saves that figure, "tab
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -16,36 +15,40 @@ from matplotlib.figure import Figure
 from sibrepro import paths, plots
 
 NOTEBOOKS = paths.PACKAGE.parent
-IMPORTS = (ast.Import, ast.ImportFrom)
-
-
-def tagged(notebook: Path, tag: str) -> list[nbformat.NotebookNode]:
-    """Return the cells of a notebook that have this tag."""
-    return [cell for cell in nbformat.read(notebook, as_version=4).cells if tag in cell.metadata.get("tags", [])]
 
 
 def drawn(name: str, **names: Any) -> Figure:
-    """Return the figure that a notebook's cell saves under a name such as "03_reliability"."""
+    """Return the figure that a notebook's cell saves under a name such as "03_reliability".
+
+    Args:
+        name: the figure's name.
+        names: the variables that earlier cells of the notebook would have left.
+    """
     with mock.patch.object(plots, "save") as save:
         run(f"figure:{name}", **names)
-    (saved,) = (call.args[0] for call in save.call_args_list if call.args[1] == name)
-    return saved
+    (figure,) = (call.args[0] for call in save.call_args_list if call.args[1] == name)
+    return figure
 
 
 def run(tag: str, **names: Any) -> dict[str, Any]:
-    """Run the one cell of all notebooks with this tag, and return what it leaves.
+    """Run the one cell of all notebooks with this tag, and return the variables that it leaves.
 
-    All imports of its notebook are made first; `names` stand for what its earlier cells would have left.
+    All imports of its notebook are made first. `names` are the variables that earlier cells would have left.
     """
-    ((notebook, cell),) = [(path, cell) for path in NOTEBOOKS.glob("*.ipynb") for cell in tagged(path, tag)]
+    tagged = []
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        tagged += [(cells, cell) for cell in cells if tag in cell.metadata.get("tags", [])]
+    ((cells, cell),) = tagged
     space: dict[str, Any] = {}
-    exec("\n".join(_imports(notebook)), space)
+    exec(_imports(cells), space)
     space |= names
     exec(cell.source, space)
     return space
 
 
-def _imports(notebook: Path) -> list[str]:
-    sources = [cell.source for cell in nbformat.read(notebook, as_version=4).cells if cell.cell_type == "code"]
-    nodes = (node for source in sources for node in ast.parse(source).body)
-    return [ast.unparse(node) for node in nodes if isinstance(node, IMPORTS)]
+def _imports(cells: list[nbformat.NotebookNode]) -> str:
+    """Return the import statements of a notebook's code cells."""
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    imports = [node for node in ast.parse(code).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return ast.unparse(ast.Module(imports, []))

@@ -1,4 +1,4 @@
-"""A real headless Chromium for tests; where there is none, tests are skipped and say so."""
+"""A real headless Chromium for tests. Where there is none, tests marked `needs_chromium` are skipped and say so."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+if TYPE_CHECKING:
+    from selenium import webdriver
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 needs_chromium = pytest.mark.skipif(
     not (CHROMIUM and DRIVER), reason="needs Chromium and chromedriver on PATH (Debian: apt install chromium-driver)"
@@ -17,15 +21,17 @@ needs_chromium = pytest.mark.skipif(
 
 
 @contextlib.contextmanager
-def browser() -> Iterator:
-    """A Chromium that logs the console and the network; closed at the end, also after an error."""
-    from selenium import webdriver
+def browser() -> Iterator[webdriver.Chrome]:
+    """Start a Chromium that logs its console and network. It is closed at the end, also after an error."""
+    from selenium import webdriver  # takes a second, which most runs of the tests can do without
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    # no sandbox: containers run as root; no shm: theirs is small
-    for switch in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "disable-gpu", "hide-scrollbars"):
-        options.add_argument(f"--{switch}")
+    options.add_argument("--headless=new")
+    options.add_argument("--no-sandbox")  # containers run as root, which the sandbox refuses
+    options.add_argument("--disable-dev-shm-usage")  # containers have little shared memory
+    options.add_argument("--disable-gpu")
+    options.add_argument("--hide-scrollbars")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
     try:
@@ -34,15 +40,15 @@ def browser() -> Iterator:
         driver.quit()
 
 
-def look(driver, width: int, height: int, scheme: str) -> None:
-    """Be a screen of this size whose owner prefers this colour scheme, "light" or "dark"."""
+def look(driver: webdriver.Chrome, width: int, height: int, scheme: str) -> None:
+    """Make the browser a screen of this size in pixels, whose user prefers the colour scheme "light" or "dark"."""
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    wish = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", wish)
+    preference = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", preference)
 
 
-def requests(driver) -> list[str]:
-    """Every address asked for since the last call."""
+def requests(driver: webdriver.Chrome) -> list[str]:
+    """Return every address that the browser asked for since the last call."""
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]

@@ -1,4 +1,7 @@
-"""Tables and claims are made once in a process; a test with other facts has to forget those of the one before."""
+"""Forget what this process remembers of published facts.
+
+Tables and claims are made once in a process. A test with other facts must not see those of the test before.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ from typing import Any
 
 
 def forget() -> None:
+    """Clear the caches of claims, of the pipeline and of all studies that are imported."""
     for name, module in list(sys.modules.items()):
         if name in ("sibrepro.claims", "sibrepro.run.pipeline") or name.startswith("sibrepro.studies."):
-            for value in vars(module).values():
-                if hasattr(value, "cache_clear"):
-                    value.cache_clear()
+            cached = [value for value in vars(module).values() if hasattr(value, "cache_clear")]
+            for function in cached:
+                function.cache_clear()
 
 
 def declared() -> dict[str, Any]:
-    """Return the experiments that are declared by now, by name; none if nothing has imported them."""
+    """Return the experiments that are declared by now, by name, or an empty dict if nothing has imported them."""
     module = sys.modules.get("sibrepro.facts.experiment")
     return module.EXPERIMENTS if module else {}

@@ -1,4 +1,4 @@
-"""Work that is killed: in a process of its own, by a signal that no program can catch."""
+"""Kill work at a chosen moment: it runs in a process of its own, which gets a signal that no program can catch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ KILLED = -signal.SIGKILL
 
 
 def killed_at_write(number: int, work: Callable[[], object]) -> bool:
-    """Do `work` in a process that dies in the middle of its atomic write `number` (from 1); whether it came so far."""
+    """Do `work` in a process that dies in the middle of one of its atomic writes.
+
+    Args:
+        number: the write to die in, counted from 1.
+        work: the function to call.
+
+    Returns:
+        Whether the process was killed, or did its work with fewer writes than that.
+    """
 
     def until_the_write() -> None:
         written = 0
@@ -34,22 +42,25 @@ def killed_at_write(number: int, work: Callable[[], object]) -> bool:
 
 
 def killed_after(seconds: float, work: Callable[[], object]) -> bool:
-    """Do `work` in a process that is killed after so many seconds, wherever it is then; whether it was still at it."""
+    """Do `work` in a process that is killed after so many seconds. Return whether it was still at work then."""
     return _in_a_process(work, seconds) == KILLED
 
 
 def _in_a_process(work: Callable[[], object], seconds: float | None = None) -> int:
+    """Do `work` in a forked process, for some seconds at most, and return its exit code."""
     process = FORK.Process(target=_quietly, args=(work,))
     process.start()
     process.join(seconds)
     process.kill()
     process.join()
     if process.exitcode > 0:
-        raise AssertionError("the work failed before it was killed")
+        raise AssertionError(f"the work failed before it was killed, with exit code {process.exitcode}")
     return process.exitcode
 
 
 def _quietly(work: Callable[[], object]) -> None:
+    """Do `work` without any output, in a process that may be killed."""
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115, for the rest of the process
-    tqdm.set_lock(threading.RLock())  # its own would be shared with who waits, and nobody frees it after a kill
+    # tqdm's own lock is shared with the parent process, where nobody would free it after a kill.
+    tqdm.set_lock(threading.RLock())
     work()

@@ -1,4 +1,4 @@
-"""Tiny notebooks for the tests of sweeps: a parameters cell, and whatever a test needs to happen."""
+"""Tiny notebooks for the tests of sweeps: a cell of parameters, and the cells that a test asks for."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from nbformat.v4 import new_code_cell, new_notebook
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 PARAMETERS = 'a = 1\neta = 1e-3\nmode = "plain"'
 
-# A line in `executed` for each time a point got that far.
+# Writes a line to the file `executed` each time a point gets to this cell.
 COUNT = """
 import os
 with open({folder!r} + "/executed", "a") as file:
     file.write(f"{a} {os.getpid()}\\n")
 """
 
-# A run record without importing torch, which takes longer than all the rest of such a notebook.
+# Notes a run that `record_of` made. It does not import torch, which would take longer than the rest of the notebook.
 RECORD = """
 from sibrepro.facts import manifest
 manifest.note("run", f"tiny-{a:012x}")
 """
 
-# The real thing.
+# Computes a run, as notebooks do.
 COMPUTE = """
 from sibrepro.facts import Experiment
 def compute(params):
@@ -37,7 +37,14 @@ record = Experiment("tiny", dict, compute).run({"a": a})
 
 
 def write(folder: Path, *cells: str, name: str = "tiny", parameters: str = PARAMETERS) -> Path:
-    """A notebook in `folder`; `{folder!r}` in a cell stands for that folder."""
+    """Write a notebook with these cells after its parameters, and return its path.
+
+    Args:
+        folder: where to write it; `{folder!r}` in a cell stands for it.
+        cells: sources of the cells.
+        name: name of the notebook.
+        parameters: source of the cell of parameters.
+    """
     content = [new_code_cell(parameters, metadata={"tags": ["parameters"]})]
     content += [new_code_cell(cell.replace("{folder!r}", repr(str(folder)))) for cell in cells]
     path = folder / f"{name}.ipynb"
@@ -46,13 +53,13 @@ def write(folder: Path, *cells: str, name: str = "tiny", parameters: str = PARAM
 
 
 def executed(folder: Path) -> list[str]:
-    """Which values of `a` were executed, in order."""
+    """Return the values of `a` that were executed with `COUNT`, in order."""
     file = folder / "executed"
     return [line.split()[0] for line in file.read_text().splitlines()] if file.is_file() else []
 
 
 def record_of(a: int) -> None:
-    """The run record that `RECORD` names, made beforehand."""
+    """Compute the run that `RECORD` notes for this value of `a`, and keep it under the name that the cell uses."""
     from sibrepro.facts import Experiment, local
 
     def compute(params: dict) -> tuple[dict, dict]:
@@ -60,13 +67,13 @@ def record_of(a: int) -> None:
 
     name = Experiment("tiny", dict, compute).run({"a": a}).id
     folder = local.folder_of(name).rename(local.folder_of(f"tiny-{a:012x}"))
-    os.utime(folder / local.DONE, (2e9, 2e9))  # surely the last
+    os.utime(folder / local.DONE, (2e9, 2e9))  # later than all other runs
 
 
 def until(condition, seconds: float = 300.0):
-    """Wait for `condition()` to hold; its value."""
+    """Wait until `condition()` holds and return its value; raise AssertionError if it takes more seconds."""
     end = time.monotonic() + seconds
     while not (value := condition()):
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, f"the condition did not hold within {seconds:.0f} s"
         time.sleep(0.05)
     return value
