@@ -21,10 +21,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.special import gammaincinv
 from torch import Tensor, nn
 
-from sibcore.seeds import combine
+from sibcore.seeds import combine, gamma_quantile
 from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB, unit
 from sibcore.step import cosine_step, cosines
@@ -35,7 +34,13 @@ Order = Literal["shuffled", "file"]
 
 
 class Method(NamedTuple):
-    """What a method does besides classifying with lambda: rotation as a second task, and as the first step."""
+    """What a method does besides classifying with λ.
+
+    Attributes:
+        learns_turns: learns to tell turned images apart as a second task.
+        starts_by_turns: makes θ⁰ by a step on the rotation loss, eq. (ssup).
+        descends: takes synthetic gradient steps, eq. (sib).
+    """
 
     learns_turns: bool
     starts_by_turns: bool
@@ -51,13 +56,10 @@ METHODS = {
 
 
 class Adapter(nn.Module):
-    """f, lambda, xi and the rotation head z^.
+    """A feature network f, the class weights λ, a SIB with its ξ, and the rotation head ẑ.
 
-    `f` is the part of the feature network that learns: its inputs [n, ...] come from a bank, its outputs are [n, d].
-    Unit features are seen from `centre` [d], a mean of source images before training: those of a ReLU network all
-    point much the same way, which leaves a cosine classifier little room. `start` [k, d] is the first lambda. SIB's
-    options are those of the release, as for few-shot tasks, but for the mean over a task's images in place of their
-    sum: minibatches at test time may be of another size than in training.
+    SIB's options are those of the release, as for few-shot episodes, except that a step takes the mean over a task's
+    images instead of their sum: minibatches at test time may have another size than in training.
     """
 
     def __init__(
@@ -70,6 +72,18 @@ class Adapter(nn.Module):
         method: str = "SIB-Rot",
         seed: int = 0,
     ) -> None:
+        """Make an untrained model.
+
+        Args:
+            f: the part of the feature network that learns; maps inputs `[n, ...]` of a bank to features `[n, d]`.
+            start: the first λ, `[k, d]`.
+            centre: where unit features are seen from, `[d]`: a mean of source images before training. The features of
+                a ReLU network all point in similar directions, which leaves a cosine classifier little room.
+            K: number of synthetic gradient steps.
+            eta: step size η.
+            method: a key of `METHODS`.
+            seed: seed of ξ's first weights.
+        """
         super().__init__()
         if method not in METHODS:
             raise ValueError(f"there is no method {method!r}: expected one of {', '.join(METHODS)}")
@@ -86,19 +100,28 @@ class Adapter(nn.Module):
         nn.init.zeros_(self.turn_head.bias)
 
     def features(self, inputs: Tensor) -> Tensor:
-        """inputs [B, n, ...] -> unit features [B, n, d]."""
+        """Return the unit features `[B, n, d]` of inputs `[B, n, ...]`."""
         flat = self.f(inputs.flatten(0, 1).float())
         return unit(unit(flat) - self.centre).unflatten(0, inputs.shape[:2])
 
     def theta(self, upright: Tensor, turned: Tensor, turns: Tensor) -> list[Tensor]:
-        """theta^0, ..., theta^K [B, k, d] of tasks: unit features [B, n, d] and, turned, [B, m, d], turns [B, m]."""
+        """Return θ⁰, ..., θᴷ, each `[B, k, d]`.
+
+        Args:
+            upright: unit features of the images, `[B, n, d]`.
+            turned: unit features of turned images, `[B, m, d]`.
+            turns: how far each of those is turned, in quarters, `[B, m]`.
+        """
         theta = self.start.expand(len(upright), -1, -1)
         if self.method.starts_by_turns:
             theta = self.turn_step(theta, turned, turns, upright.shape[1])
         return self.sib.descend(theta, upright)
 
     def turn_step(self, theta: Tensor, turned: Tensor, turns: Tensor, n: int) -> Tensor:
-        """Eq. (ssup) in closed form: the loss is the mean over turns, and over n images the mean or sum as in SIB."""
+        """Return θ after the step of eq. (ssup), in closed form.
+
+        The loss is the mean over an image's turns, and over the n images the mean or the sum as in SIB.
+        """
         wrong = self.turn_logits(turned, theta).softmax(-1) - F.one_hot(turns, TURNS)  # dL/dz^
         error = wrong @ self.turn_head.weight[:, : self.sib.ways]  # dL/dy^
         rate = self.sib.rate(n) * (n / turned.shape[1])
@@ -106,29 +129,29 @@ class Adapter(nn.Module):
         return cosine_step(theta, theta, norm, turned, cosine, rate * error.mT)
 
     def turn_logits(self, features: Tensor, theta: Tensor) -> Tensor:
-        """z^ [B, m, 4] of unit features [B, m, d]; Xu et al.'s z^ sees the features alone."""
+        """Return ẑ `[B, m, 4]` of unit features `[B, m, d]`. Xu et al.'s ẑ sees the features alone."""
         if not self.method.descends:
             return F.linear(features, self.turn_head.weight[:, self.sib.ways :], self.turn_head.bias)
         return self.turn_head(torch.cat([self.sib.classify(features, theta), features], -1))
 
     def turn_loss(self, turned: Tensor, turns: Tensor) -> Tensor:
-        """Rotation as a second task, for f and z^: the class weights see rotations through eq. (ssup) alone."""
+        """Return the loss of telling turns apart, for f and ẑ: class weights see rotations through eq. (ssup) alone."""
         logits = self.turn_logits(turned, self.start.detach().expand(len(turned), -1, -1))
         return F.cross_entropy(logits.flatten(0, 1), turns.flatten())
 
 
 class Bank(Protocol):
-    """Where f's inputs come from: images under four rotations, or `Pictures`."""
+    """Where the inputs of f come from: images under four rotations, or activations of a frozen network."""
 
     labels: Tensor
 
     def take(self, rows: Tensor, turns: Tensor) -> Tensor:
-        """Image rows[i, ...] in the turn turns[i, ...], [*rows.shape, ...]."""
+        """Return the images of these rows, each in its turn, `[*rows.shape, ...]`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Settings):
-    """How to train."""
+    """The settings of a training."""
 
     tasks: Literal["domain", "mixed"] = one_of("domain", "mixed")  # one task for each source domain, or one of all
     steps: int = setting(2000, least=1)
@@ -143,9 +166,17 @@ class Schedule(Settings):
 def train(
     model: Adapter, bank: Bank, sources: Sequence[Tensor], target: Tensor, schedule: Schedule
 ) -> list[dict[str, Any]]:
-    """Train in place on labelled rows of each source domain and unlabelled rows of the target; the history, 20 rows.
+    """Train a model in place. Its f stays in evaluation mode, so that batch norms keep their statistics.
 
-    f stays in evaluation mode: batch norms keep their statistics.
+    Args:
+        model: the model.
+        bank: the images.
+        sources: the labelled rows of each source domain.
+        target: the rows of the target domain, whose labels are not used.
+        schedule: the settings.
+
+    Returns:
+        The history in 20 rows.
     """
     model.eval()
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], schedule.lr)
@@ -176,7 +207,7 @@ def _losses(
     schedule: Schedule,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Cross-entropy at theta^K of the source tasks, the rotation loss, and the accuracy."""
+    """Return the cross-entropy of the source tasks at θᴷ, the rotation loss, and the accuracy."""
     rows = torch.stack([draw(rows, bank.labels[rows], schedule, generator) for rows in sources])  # [B, n]
     unlabelled = target[torch.randperm(len(target), generator=generator)[: schedule.batch]][None]
     if schedule.tasks == "mixed":
@@ -192,12 +223,12 @@ def _losses(
 
 
 def draw(rows: Tensor, labels: Tensor, schedule: Schedule, generator: torch.Generator) -> Tensor:
-    """The rows [n] of a source task. With `alpha` its classes come in random proportions, as the target's may be."""
+    """Draw the rows `[n]` of a source task. With `alpha` its classes come in random proportions, as the target's may."""
     if not schedule.alpha:
         return rows[torch.randperm(len(rows), generator=generator)[: schedule.batch].to(rows.device)]
     counts = labels.bincount().cpu().double()
     uniform = torch.rand(len(counts), generator=generator, dtype=torch.float64)
-    gamma = torch.from_numpy(gammaincinv(schedule.alpha, uniform.numpy())).clamp_min(1e-300)  # normalised: a Dirichlet
+    gamma = gamma_quantile(schedule.alpha, uniform)  # normalised by its sum it is a draw from a Dirichlet
     weights = (gamma / counts)[labels.cpu()]
     return rows[torch.multinomial(weights, schedule.batch, True, generator=generator).to(rows.device)]
 
@@ -205,7 +236,7 @@ def draw(rows: Tensor, labels: Tensor, schedule: Schedule, generator: torch.Gene
 def _task_features(
     model: Adapter, bank: Bank, rows: Tensor, schedule: Schedule, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Unit features [B, n, d] of upright images, [B, m, d] of turned ones, and their turns [B, m]."""
+    """Return unit features of upright images `[B, n, d]` and of turned ones `[B, m, d]`, and their turns `[B, m]`."""
     n, none = rows.shape[1], torch.zeros_like(rows)
     if not model.method.learns_turns:
         features = model.features(bank.take(rows, none))
@@ -221,14 +252,14 @@ def _task_features(
 
 @torch.no_grad()
 def embed(model: Adapter, bank: Bank, rows: Tensor) -> Tensor:
-    """Unit features of images, in all turns [4, N, d] if the model looks at them, else upright [1, N, d]."""
+    """Return unit features of images: in all turns, `[4, N, d]`, if the method needs them, else upright, `[1, N, d]`."""
     every = torch.arange(TURNS if model.method.starts_by_turns else 1, device=rows.device)[:, None]
     parts = (bank.take(part.expand(len(every), -1), every.expand(-1, len(part))) for part in rows.split(64))
     return torch.cat([model.features(part) for part in parts], 1)
 
 
 def dealt(count: int, batch: int, order: Order, seed: int) -> tuple[Tensor, ...]:
-    """The places 0 ... count - 1 in minibatches of at most `batch` and of like size."""
+    """Return the places 0 to count - 1 in minibatches of at most `batch`, all of nearly the same size."""
     generator = torch.Generator().manual_seed(combine(seed, batch))
     sequence = torch.randperm(count, generator=generator) if order == "shuffled" else torch.arange(count)
     return sequence.tensor_split(math.ceil(count / batch))
@@ -236,9 +267,14 @@ def dealt(count: int, batch: int, order: Order, seed: int) -> tuple[Tensor, ...]
 
 @torch.no_grad()
 def predict(model: Adapter, features: Tensor, batch: int, order: Order = "shuffled", seed: int = 0) -> Tensor:
-    """The class [N] of every image, given what `embed` gives, in minibatches of at most `batch` and of like size.
+    """Return the predicted class of every image, `[N]`.
 
-    "shuffled" deals the images out at random, "file" as they are stored, in PACS class after class.
+    Args:
+        model: a trained model.
+        features: what `embed` returned.
+        batch: the largest minibatch; a minibatch is a task.
+        order: "shuffled" deals the images out at random, "file" in the order of the files, in PACS class after class.
+        seed: seed of the random order.
     """
     seen, count, dim = features.shape
     predicted = torch.full((count,), -1, device=features.device)

@@ -1,4 +1,7 @@
-"""Evaluation of a method, or of a group of SIBs, on many tasks at once."""
+"""Evaluation of a method on many episodes at once.
+
+A method is whatever has an `answer`: a SIB, a group of SIBs that are trained together, or a baseline.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +19,41 @@ from sibcore.sib import unit
 
 
 class Method(Protocol):
-    """What can be evaluated: SIB, a group of them, and every rival."""
+    """What can be evaluated."""
 
     ways: int
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """Unit features support [B, m, d] and query [B, n, d], support_labels [B, m] -> logits [B, n, k]."""
+        """Return the logits of the queries.
+
+        Args:
+            support: unit features `[B, m, d]`.
+            support_labels: their labels, `[B, m]`.
+            query: unit features `[B, n, d]`.
+
+        Returns:
+            logits `[B, n, k]`.
+        """
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Accuracies of the single tasks [N] and their mean with a 95 % interval."""
+    """The accuracies of single episodes `[N]`, with their mean and its 95 % interval."""
 
     accuracies: Tensor
 
     @property
     def mean(self) -> float:
+        """The mean accuracy, between 0 and 1."""
         return self.accuracies.mean().item()
 
     @property
     def interval(self) -> float:
+        """Half the width of the mean's 95 % interval."""
         return 1.96 * self.accuracies.std(correction=0).item() / math.sqrt(len(self.accuracies))
 
     def right(self, queries: int) -> np.ndarray:
-        """How many of its queries each task answered rightly, [N], for records: a byte each, where that is enough."""
+        """Return how many of its queries each episode answered rightly, `[N]`, in as few bytes as will do."""
         counts = (self.accuracies * queries).round().numpy()
         return counts.astype(np.uint8 if queries < 256 else np.uint16)
 
@@ -48,23 +62,31 @@ class Evaluation:
 
 
 def evaluate(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None) -> Evaluation:
-    """Accuracy of every task, whose indices are rows of `bank [N, d]`."""
+    """Return the accuracy of a method on every episode.
+
+    Args:
+        method: whatever has an `answer`.
+        bank: features of all images, `[N, d]`.
+        tasks: the episodes, as rows of the bank.
+        batch: how many episodes are answered at a time; by default as many as the processor's caches hold.
+    """
     return Evaluation(_accuracies(method, bank, tasks, batch))
 
 
 def evaluate_each(group: Method, bank: Tensor, tasks: Tasks, batch: int = 32) -> list[Evaluation]:
-    """`evaluate` for each of M models whose group answers with [M, B, n, k] (see `sibcore.group`)."""
+    """Return the accuracies of each of M models whose group answers with `[M, B, n, k]` (see `sibcore.group`)."""
     return [Evaluation(accuracies) for accuracies in _accuracies(group, bank, tasks, batch)]
 
 
 def _accuracies(method: Method, bank: Tensor, tasks: Tasks, batch: int | None) -> Tensor:
+    """Return the share of queries answered rightly, `[N]`, or `[M, N]` of a group."""
     right = (most_likely(logits) == part.query_labels for logits, part in answers(method, bank, tasks, batch))
     return torch.cat([rows.double().mean(-1).cpu() for rows in right], -1)
 
 
 @torch.no_grad()
 def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None) -> Iterator[tuple[Tensor, Tasks]]:
-    """The logits [b, n, k] of `batch` tasks at a time, beside these tasks; w is the mean of q, theta^K."""
+    """Yield the logits `[b, n, k]` of `batch` episodes at a time, beside these episodes. w is the mean of q_θ, θᴷ."""
     bank = unit_bank(method, bank, tasks.classes.shape[1])
     # on a CPU, what the caches of its cores hold; elsewhere, what keeps it busy
     batch = batch or (min(512, 32 * torch.get_num_threads()) if bank.device.type == "cpu" else 512)
@@ -79,17 +101,27 @@ def answers(method: Method, bank: Tensor, tasks: Tasks, batch: int | None = None
 
 
 def most_likely(logits: Tensor) -> Tensor:
-    """The class of the largest logit. On a CPU `argmax` is many times slower where classes are not last in memory."""
+    """Return the class of the largest logit.
+
+    On a CPU `argmax` is many times slower than `max` where classes do not come last in memory.
+    """
     return logits.max(-1).indices
 
 
 def rows(bank: Tensor, index: Tensor) -> Tensor:
-    """bank [N, d], index [..., m] -> [..., m, d]; index_select is several times faster than bank[index] on a CPU."""
+    """Return rows of a bank, `[N, d]` and `[..., m]` → `[..., m, d]`.
+
+    On a CPU `index_select` is several times faster than `bank[index]`.
+    """
     return bank.index_select(0, index.flatten()).view(*index.shape, -1)
 
 
 def unit_bank(method: Method, bank: Tensor, ways: int) -> Tensor:
-    """The bank with every feature scaled to length 1, once for all tasks, where a trained method has its parameters."""
+    """Return the bank with every feature scaled to length 1, on the device of the method's parameters.
+
+    Raises:
+        ValueError: if the method was made for other numbers of ways or dimensions, or a feature is not finite.
+    """
     name = type(method).__name__
     if ways != method.ways:
         raise ValueError(f"the tasks have {ways} ways, but this {name} was made for {method.ways}")

@@ -1,7 +1,9 @@
-"""SIB as the paper prints it: one task, plain autograd, nothing clever. Everything faster is tested against this file.
+"""SIB as the paper prints it: one episode, plain autograd, nothing clever.
 
-d^l = (support, y_l) is the support set, x the features of the n queries, y their labels. w(theta, epsilon) is a draw
-from q_theta, y^ the predictions with it, l their loss, lambda the initialisation, xi the synthetic gradient.
+Read this file first. Everything faster is tested against it.
+
+dˡ = (support, y_l) is the support set, x are the features of the n queries and y their labels. w(θ, ε) is a draw from
+q_θ, ŷ are the predictions with it, ℓ is their loss, λ the initialisation and ξ the synthetic gradient network.
 """
 
 from __future__ import annotations
@@ -22,19 +24,36 @@ Function = Callable[[Tensor], Tensor]
 
 
 class Step(NamedTuple):
-    theta: Tensor  # theta^k
-    y_hat: Tensor  # y^, the predictions there
-    dl_dy: Tensor  # xi(y^) in eq. (sib), dl/dy^ itself in eq. (maml)
+    """What is known at step k.
+
+    Attributes:
+        theta: θᵏ.
+        y_hat: ŷ, the predictions there.
+        dl_dy: ξ(ŷ) in eq. (sib), dℓ/dŷ itself in eq. (maml).
+    """
+
+    theta: Tensor
+    y_hat: Tensor
+    dl_dy: Tensor
 
 
 @torch.enable_grad()
 def sib_steps(
     theta: Tensor, predict: Predict, xi: Function, eta: float, K: int, kl: Function | None = None, mean: bool = True
 ) -> list[Step]:
-    """theta^{k+1} = theta^k - eta [1/n sum_i xi(y^_i) dy^_i/dw dw/dtheta + grad KL(q_theta^k || p_psi)]     eq. (sib)
+    """Take the steps of eq. (sib), θᵏ⁺¹ = θᵏ − η [1/n Σ_i ξ(ŷ_i) ∂ŷ_i/∂w ∂w/∂θ + ∇ KL(q_θᵏ ‖ p_ψ)].
 
-    from theta^0 = `theta`, for k = 0, ..., K. `mean=False` leaves out the 1/n, as the paper's toy and the authors' code
-    do.
+    Args:
+        theta: θ⁰.
+        predict: returns ŷ at θ in step k, with the examples in front.
+        xi: maps ŷ to its synthetic gradient.
+        eta: step size η.
+        K: number of steps.
+        kl: returns KL(q_θ ‖ p_ψ); None leaves the term out.
+        mean: with False the factor 1/n is left out, as in the paper's toy and in the authors' code.
+
+    Returns:
+        The steps for k = 0, ..., K.
     """
     steps = []
     for k in range(K + 1):
@@ -49,7 +68,7 @@ def sib_steps(
 
 @torch.enable_grad()
 def maml_steps(theta: Tensor, predict: Predict, loss: Function, eta: float, K: int) -> list[Step]:
-    """theta^{k+1} = theta^k + eta grad log p(d^l | w)     eq. (maml), with loss(y^) = -log p(d^l | w)."""
+    """Take the steps of eq. (maml), θᵏ⁺¹ = θᵏ + η ∇ log p(dˡ | w), where loss(ŷ) = −log p(dˡ | w)."""
     steps = []
     for k in range(K + 1):
         y_hat = predict(theta.requires_grad_(), k)
@@ -60,20 +79,20 @@ def maml_steps(theta: Tensor, predict: Predict, loss: Function, eta: float, K: i
 
 
 def initialise(support: Tensor, y_l: Tensor, weight: Tensor) -> Tensor:
-    """lambda(d^l) [k, d]: features "averaged in terms of their labels and then scaled by a learnable vector"."""
+    """Return λ(dˡ) `[k, d]`: features "averaged in terms of their labels and then scaled by a learnable vector"."""
     support = F.normalize(support, dim=-1)
     return torch.stack([support[y_l == j].mean(0) for j in range(int(y_l.max()) + 1)]) * weight
 
 
 def classify(sib: SIB, x: Tensor, w: Tensor) -> Tensor:
-    """y^ [n, k]: scaled cosines of the features with the weights of each class."""
+    """Return ŷ `[n, k]`: the scaled cosines of the features with the weights of each class."""
     return sib.scale * (sib.bias + F.normalize(x, dim=-1) @ F.normalize(w, dim=-1).T)
 
 
 def synthesise(xi: Xi, y_hat: Tensor, context: Context | None = None) -> Tensor:
-    """Return xi(y^) [n, k]: the paper's xi layer by layer, any other by calling it.
+    """Return ξ(ŷ) `[n, k]`: the paper's ξ layer by layer, any other by calling it.
 
-    The authors' code normalises after each ReLU, over the queries of the task.
+    The authors' code normalises after each ReLU, over the queries of the episode.
     """
     if not isinstance(xi, MLPXi):
         return xi(y_hat[None], context)[0]
@@ -88,7 +107,15 @@ def synthesise(xi: Xi, y_hat: Tensor, context: Context | None = None) -> Tensor:
 def few_shot_steps(
     sib: SIB, support: Tensor, y_l: Tensor, x: Tensor, epsilon: Tensor | None = None
 ) -> tuple[list[Step], Tensor]:
-    """The steps of a few-shot task with the parameters of `sib`, and the final w; epsilon is noise [K+1, k, d]."""
+    """Return the steps of one episode with the parameters of `sib`, and the final w.
+
+    Args:
+        sib: the model.
+        support: features of the support images, `[m, d]`.
+        y_l: their labels, `[m]`.
+        x: features of the queries, `[n, d]`.
+        epsilon: noise `[K+1, k, d]`; None means w = θ.
+    """
 
     def w(theta: Tensor, k: int) -> Tensor:
         return theta if epsilon is None else theta + sib.sigma * epsilon[k]
@@ -117,9 +144,9 @@ def few_shot_steps(
 
 
 def algorithm_1(sib: SIB, tasks: Iterable[tuple], lr: float) -> None:
-    """Algorithm 1: for each task (support, y_l, x, y, epsilon) a step of gradient descent on eq. (avi), in place.
+    """Run Algorithm 1: for each task (support, y_l, x, y, ε) one step of gradient descent on eq. (avi), in place.
 
-    phi = (lambda, xi) and psi all follow eq. (avi); the algorithm prints psi's step with the KL alone.
+    φ = (λ, ξ) and ψ all follow eq. (avi). The algorithm prints ψ's step with the KL alone.
     """
     for support, y_l, x, y, epsilon in tasks:
         steps, w = few_shot_steps(sib, support, y_l, x, epsilon)

@@ -1,11 +1,15 @@
-"""The synthetic information bottleneck for few-shot classification, batched over tasks.
+"""The synthetic information bottleneck (SIB) for few-shot classification, for a batch of episodes.
 
-    theta^0 = lambda(d^l)                                          initialisation from the support set
-    theta^{k+1} = theta^k - eta [ sum_i xi(y^_i) dy^_i/dw + grad KL(q_theta || p_psi) ]      eq. (sib), w ~ q_theta
-    y^_ij = scale (bias + cos(f_i, w_j))                           cosine classifier
+    θ⁰ = λ(dˡ)                                                      initialisation from the support set
+    θᵏ⁺¹ = θᵏ − η [ Σ_i ξ(ŷ_i) ∂ŷ_i/∂w + ∇ KL(q_θ ‖ p_ψ) ]           eq. (sib), with w ~ q_θ
+    ŷ_ij = scale (bias + cos(f_i, w_j))                             cosine classifier
 
-The step is written in closed form, so the forward pass needs no autograd and training no double backward. Inside,
-tensors are stored with the queries last ([B, k, n]): sums over a task's queries then run over contiguous memory.
+ξ comes from `sibcore.xi` and the step from `sibcore.step`. The step is written in closed form, so that the forward pass
+needs no autograd and training no double backward. `sibcore.reference` has the same with plain autograd, for one
+episode: start there to read the method.
+
+Shapes: B episodes, k classes ("ways"), m support images, n queries, d features. Inside, queries come last in memory
+(`[B, k, n]`), so that sums over them run over neighbouring numbers.
 """
 
 from __future__ import annotations
@@ -113,9 +117,16 @@ class SIB(nn.Module):
     def forward(
         self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """support [B, m, d], support_labels [B, m], query [B, n, d] -> logits [B, n, k].
+        """Return the logits ŷ of the queries after K steps.
 
-        With a `generator` and sigma > 0 the noise of q is drawn from it; without, w is the mean of q, theta.
+        Args:
+            support: features of the support images, `[B, m, d]`.
+            support_labels: their labels, whole numbers from 0 to k - 1, `[B, m]`.
+            query: features of the queries, `[B, n, d]`.
+            generator: where the noise of q_θ is drawn from if sigma > 0. Without one, w is the mean of q_θ, which is θ.
+
+        Returns:
+            ŷ, `[B, n, k]`.
         """
         theta, noise = self._checked(support, support_labels, query, generator)
         return self.classify(unit(query), self.sample(theta[-1], noise, -1))
@@ -123,7 +134,7 @@ class SIB(nn.Module):
     def trajectory(
         self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Same arguments as `forward` -> theta^0, ..., theta^K as [K+1, B, k, d]."""
+        """Return θ⁰, ..., θᴷ as `[K+1, B, k, d]`; the arguments are those of `forward`."""
         return torch.stack(self._checked(support, support_labels, query, generator)[0])
 
     def infer(
@@ -181,29 +192,29 @@ class SIB(nn.Module):
         return thetas
 
     def rate(self, n: int) -> Tensor:
-        """eta dy^/dcos, for the reduction of a sum over n queries."""
+        """Return η ∂ŷ/∂cos, divided by n where a step takes the mean over n queries instead of their sum."""
         return self.scale * (self.eta / (n if self.reduction == "mean" else 1))
 
     def changed(self, **setup: Any) -> SIB:
-        """The same parameters in a model of another `setup`, such as more steps."""
+        """Return a SIB with the same parameters and another setup, such as more steps."""
         other = SIB(**self.setup | setup).to(self.scale)
         other.load_state_dict(self.state_dict())
         return other
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
-        """`forward` for unit features, without checks and noise: the hot path of evaluation."""
+        """Return the logits `[B, n, k]` for unit features, without checks and noise. This is evaluation's hot path."""
         return self.classify(query, self.infer(support, support_labels, query)[-1])
 
     def classify(self, features: Tensor, w: Tensor) -> Tensor:
-        """Unit features [B, n, d], weights w [B, k, d] -> logits y^ [B, n, k]."""
+        """Return the logits ŷ `[B, n, k]` of unit features `[B, n, d]` with class weights w `[B, k, d]`."""
         return (self.scale * (self.bias + cosines(features, w)[0])).mT
 
     def sample(self, theta: Tensor, noise: Tensor | None, k: int) -> Tensor:
-        """w(theta, epsilon) = theta + sigma epsilon, with epsilon = noise[k]."""
+        """Return w(θ, ε) = θ + σ ε with ε = noise[k], or θ itself where there is no noise."""
         return theta if noise is None else theta + self.sigma * noise[k]
 
     def noise(self, tasks: int, generator: torch.Generator | None) -> Tensor | None:
-        """Standard normal [K+1, B, k, d] in the parameters' dtype, or None if q is a Dirac or nothing is drawn."""
+        """Draw a standard normal `[K+1, B, k, d]` for `tasks` episodes; None if σ = 0 or there is no generator."""
         if self.sigma == 0 or generator is None:
             return None
         shape = (self.steps + 1, tasks, self.ways, self.dim)
@@ -211,17 +222,19 @@ class SIB(nn.Module):
         return noise.to(self.scale.device)
 
     def kl(self, theta: Tensor) -> Tensor:
-        """KL(q_theta || p_psi) of each task: theta [B, k, d] -> [B]."""
+        """Return KL(q_θ ‖ p_ψ) of each episode, `[B]`, for θ `[B, k, d]`."""
         variance = (2 * self.psi_log_std).exp()
         ratio = (self.sigma**2 + (theta - self.psi_mean).square()) / variance
         return (self.psi_log_std - math.log(self.sigma) + (ratio - 1) / 2).sum((-2, -1))
 
     def _kl_gradient(self, theta: Tensor) -> Tensor:
+        """Return the gradient of `kl` by θ."""
         return (theta - self.psi_mean) * (-2 * self.psi_log_std).exp()
 
     def _checked(
         self, support: Tensor, support_labels: Tensor, query: Tensor, generator: torch.Generator | None
     ) -> tuple[list[Tensor], Tensor | None]:
+        """Check the episodes, scale their features to unit length, and return θ⁰, ..., θᴷ and the noise."""
         if not torch.compiler.is_compiling():
             check_tasks(self, support, support_labels, query)
         noise = self.noise(len(query), generator)
@@ -229,18 +242,27 @@ class SIB(nn.Module):
 
 
 def unit(features: Tensor) -> Tensor:
-    """Each feature vector divided by its length."""
+    """Return the feature vectors, each divided by its length."""
     return F.normalize(features, dim=-1)
 
 
 def class_means(support: Tensor, support_labels: Tensor, ways: int) -> tuple[Tensor, Tensor]:
-    """support [..., m, d], support_labels [..., m] -> means [..., k, d] and memberships [..., k, m] of 0 and 1."""
+    """Return the mean feature of each class, and which image is of which class.
+
+    Args:
+        support: features, `[..., m, d]`.
+        support_labels: their labels, `[..., m]`.
+        ways: number of classes k.
+
+    Returns:
+        means `[..., k, d]`, and memberships of 0 and 1, `[..., k, m]`.
+    """
     of_class = (support_labels.unsqueeze(-2) == torch.arange(ways, device=support.device)[:, None]).to(support)
     return (of_class @ support) / of_class.sum(-1, keepdim=True), of_class
 
 
 def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tensor) -> None:
-    """Say what is wrong with a batch of tasks before it turns into a wrong number."""
+    """Raise a ValueError that says what is wrong with a batch of episodes, before it turns into a wrong number."""
     expected = "expected support [B, m, d], support_labels [B, m] and query [B, n, d]"
     shapes = f"got {[*support.shape]}, {[*support_labels.shape]} and {[*query.shape]}"
     if support.ndim != 3 or query.ndim != 3 or support_labels.shape != support.shape[:2] or len(query) != len(support):
@@ -266,6 +288,7 @@ def check_tasks(model: SIB, support: Tensor, support_labels: Tensor, query: Tens
 
 
 def _check_setup(setup: dict[str, Any]) -> None:
+    """Raise a ValueError for an option that is impossible."""
     bounds = {"ways": 2, "dim": 1, "steps": 0, "kl_weight": 0, "sigma": 0, "width": 0}
     for name, low in bounds.items():
         if not setup[name] >= low:

@@ -1,14 +1,14 @@
 """Meta-training on a bank of frozen features (Algorithm 1): one loop, for one model or for many in one pass.
 
-Task i is a function of (seed, i) and noise one of (seed, step), so parameters, momenta and the step are the whole
-state: an interrupted run that goes on, with as many threads as it began with, ends in the same bits. The loss is a sum
-over models, so that their gradients do not mix: each is trained as if it were alone.
+Episode i depends on (seed, i) alone and the noise on (seed, step) alone. So parameters, momenta and the step are the
+whole state: a training that was interrupted and resumed with the same number of threads ends in the same bits. The
+loss of several models is the sum of their losses, which keeps their gradients apart: each is trained as if alone.
 
-    <folder>/training.safetensors     all models, momenta and histories at the last checkpoint, while it is going on
-    <folder>/best.safetensors         parameters at the best validation accuracy so far
-    <folder>/last.safetensors         parameters, momenta and history at the end
+    <folder>/training.safetensors     all models, momenta and histories at the last checkpoint of a running training
+    <folder>/best.safetensors         the parameters with the best validation accuracy so far
+    <folder>/last.safetensors         the parameters, momenta and history at the end
 
-Of several models, those of model e of stream s are in <folder>/<s>-<e>/.
+With several models, the files of model e of stream s are in `<folder>/<s>-<e>/`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ History = list[dict[str, Any]]  # a row for every `Schedule.every` steps
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule(Settings):
-    """How to meta-train."""
+    """The settings of a meta-training's outer loop."""
 
     optimiser: str = one_of("sgd", "adam")  # adam's rate rises to lr in a tenth of the steps, and falls to 0
     steps: int = setting(40_000, least=1)
@@ -58,11 +58,11 @@ class Schedule(Settings):
 
     @property
     def state(self) -> list[str]:
-        """What the optimiser keeps beside each parameter."""
+        """The names of what the optimiser keeps for each parameter."""
         return ["momentum", "square"] if self.optimiser == "adam" else ["momentum"] * bool(self.momentum)
 
     def rates(self, step: int) -> list[float]:
-        """Adam's rate in a step, and what takes the bias off its mean of squares."""
+        """Return Adam's learning rate in a step, and the factor that takes the bias off its mean of squares."""
         rise, t = max(1, self.steps // 10), step + 1
         share = t / rise if t < rise else (1 + math.cos(math.pi * (t - rise) / (self.steps - rise + 1))) / 2
         return [self.lr * share / (1 - BETAS[0] ** t), 1 - BETAS[1] ** t]
@@ -84,13 +84,22 @@ def train(
     compile: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> History | list[list[History]]:
-    """Train a model in place on tasks of `bank [N, d]` and return its history; or models [S][E] and return theirs.
+    """Train one model, or a grid of models `[S][E]`, in place.
 
-    A model is a SIB, or any other that has its `setup`, `ways`, `dim` and `answer`. Models of stream s see the tasks of
-    samplers[s]. One whose loss becomes NaN or infinite does not stop the others.
-    `validation` is a bank and its fixed tasks. With a `folder` the run leaves checkpoints there and goes on from them.
-    `compile` is worth its minute of compilation in runs of more than a few thousand steps. On a terminal there is a
-    bar, elsewhere a line per row; `report` takes the lines instead.
+    Args:
+        models: a SIB, or any other module with a `setup`, `ways`, `dim` and `answer`; or a grid of such models. Of
+            several models, one whose loss becomes NaN or infinite does not stop the others.
+        bank: features of all training images, `[N, d]`.
+        samplers: draws the training episodes; of a grid one sampler for each stream.
+        schedule: settings of the outer loop; the defaults are those of the authors' release.
+        validation: features and fixed episodes of validation classes.
+        folder: where checkpoints go. A training that finds checkpoints of its own there resumes from them.
+        compile: whether to compile the step, which takes about a minute and pays from a few thousand steps on.
+        report: is called with a line of progress now and then. By default there is a progress bar on a terminal, and
+            elsewhere a line on stderr.
+
+    Returns:
+        The history, a row for every `schedule.every` steps; of a grid the histories `[S][E]`.
     """
     alone = isinstance(models, nn.Module)
     grid, streams = ([[models]], [samplers]) if alone else (models, samplers)
@@ -120,6 +129,7 @@ def _train(
     report: Callable[[str], None] | None,
     compile: bool,
 ) -> list[History]:
+    """Train the models of a grid, eagerly or compiled, and return their histories in one list."""
     models = [model for stream in grid for model in stream]
     data = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
     code = fingerprint.code_of(train, *{type(model) for model in models})
@@ -171,7 +181,7 @@ def _train_steps(
     stop: int,
     bar: tqdm,
 ) -> list[dict[str, Any]]:
-    """Steps `start` to `stop` - 1, and the new row of each model's history."""
+    """Take the steps from `start` to `stop` - 1 and return the new row of each model's history."""
     began, sums = time.perf_counter(), 0
     streams = zip(*(sampler.batches(start, stop, schedule.batch) for sampler in samplers), strict=True)
     for step, tasks in enumerate(streams, start):
@@ -200,10 +210,23 @@ def train_step(
     noise: list[Tensor | None] | None,
     rates: Tensor | None = None,
 ) -> Tensor:
-    """A step of descent as torch.optim.SGD has it, or with `rates` Adam, in place; losses and accuracies as [2, M].
+    """Take one step of SGD or Adam, as `torch.optim` has them, in place.
 
-    `tasks` are support, support_labels, query and query_labels [S, B, ...], in rows of the bank: a compiler may then
-    make one piece of the whole step.
+    Drawing features from the bank, the loss, its gradient and the update are all in here, so that a compiler can make
+    one piece of the whole step.
+
+    Args:
+        group: the models.
+        parameters: their parameters, by name.
+        state: what the optimiser keeps, by kind and then by the parameters' names.
+        schedule: settings of the outer loop.
+        bank: unit features, `[N, d]`.
+        tasks: support, support_labels, query and query_labels, `[S, B, ...]`; images are rows of the bank.
+        noise: what `group.noise` drew.
+        rates: Adam's rates for this step; None means SGD.
+
+    Returns:
+        losses and accuracies, `[2, M]`.
     """
     support, support_labels, query, query_labels = tasks
     tasks = rows(bank, support), support_labels, rows(bank, query), query_labels, noise
@@ -229,6 +252,7 @@ def train_step(
 
 
 def _sgd(parameter: Tensor, gradient: Tensor, schedule: Schedule, momentum: Tensor | None = None) -> None:
+    """Update a parameter as `torch.optim.SGD` does, with Nesterov momentum if there is any."""
     gradient = gradient.add(parameter, alpha=schedule.weight_decay)
     parameter.sub_(gradient, alpha=schedule.lr)
     if momentum is not None:
@@ -237,17 +261,18 @@ def _sgd(parameter: Tensor, gradient: Tensor, schedule: Schedule, momentum: Tens
 
 
 def _adam(parameter: Tensor, gradient: Tensor, rate: Tensor, unbias: Tensor, momentum: Tensor, square: Tensor) -> None:
+    """Update a parameter as `torch.optim.Adam` does."""
     momentum.lerp_(gradient, 1 - BETAS[0])
     square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
     parameter.sub_(rate * momentum / ((square / unbias).sqrt() + EPSILON))
 
 
 class NoCompiler(RuntimeError):
-    """What torch.compile said on its first call."""
+    """torch.compile does not work here; the message is what it said on its first call."""
 
 
 def _compiled(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`torch.compile(step)`; the first call raises NoCompiler where that does not work."""
+    """Return the compiled step. Its first call raises `NoCompiler` where torch.compile does not work."""
     chosen, works = torch.compile(step, dynamic=False), False
 
     @torch.no_grad()
@@ -270,13 +295,18 @@ def _compiled(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 class Files:
-    """The checkpoints of models in training, each in its own folder of `names`."""
+    """The checkpoint files of models in training."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        """Keep the common state in `folder`, and each model's own files in the folder of its name below it."""
         self.state, self.folders = folder / STATE, [folder / name for name in names]
 
     def resume(self, models: Sequence[nn.Module], abouts: list[dict[str, Any]]) -> list[dict[str, Tensor]]:
-        """Put the last checkpoint into models and abouts, and return its tensors, momenta among them, by model."""
+        """Put the last checkpoint, if there is one, into models and abouts.
+
+        Returns:
+            For each model the tensors of its checkpoint, momenta among them.
+        """
         found = self._read()
         if not found:
             return [{}] * len(models)
@@ -296,7 +326,10 @@ class Files:
         abouts: Sequence[Mapping[str, Any]],
         finished: bool,
     ) -> None:
-        """`best` goes first: a crash before the rest leaves an older state, which makes the same `best` again."""
+        """Write a checkpoint of all models.
+
+        `best` goes first: a crash before the rest leaves an older state, which makes the same `best` again.
+        """
         for folder, model, about in zip(self.folders, models, abouts, strict=True):
             scores = [row.get("validation", 0) for row in about["history"]]
             if scores[-1] >= max(scores):
@@ -310,6 +343,7 @@ class Files:
         return self.state.unlink(missing_ok=True)  # the last files say the same
 
     def _read(self) -> list[tuple[dict[str, Tensor], dict[str, Any]]]:
+        """Return tensors and description of each model at the last checkpoint; nothing if there is none."""
         if self.state.exists():
             every, about = read_tensors(self.state)
             parts: list[dict[str, Tensor]] = [{} for _ in about["models"]]
@@ -322,13 +356,13 @@ class Files:
 
 
 def seconds(history: History) -> float:
-    """How long a training took, validations apart."""
+    """Return how many seconds a training took, without its validations."""
     starts = [0, *(row["step"] for row in history[:-1])]
     return sum((row["step"] - start) / row["steps_per_second"] for row, start in zip(history, starts, strict=True))
 
 
 def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
-    """The model in a checkpoint file (`best` or `last`) and what the file says of its making."""
+    """Return the SIB in a checkpoint file (`best` or `last`), and what the file says about its training."""
     tensors, about = read_tensors(path)
     try:
         model = SIB.from_setup(about["model"])
@@ -339,6 +373,7 @@ def load_sib(path: Path) -> tuple[SIB, dict[str, Any]]:
 
 
 def _check_samplers(grid: Sequence[Sequence[nn.Module]], bank: Tensor, samplers: Sequence[EpisodeSampler]) -> None:
+    """Raise a ValueError if samplers, models and bank do not fit each other."""
     if len(samplers) != len(grid):
         raise ValueError(f"{len(grid)} streams of models need as many samplers, got {len(samplers)}")
     for sampler in samplers:
@@ -351,6 +386,7 @@ def _check_samplers(grid: Sequence[Sequence[nn.Module]], bank: Tensor, samplers:
 
 
 def _line(rows: Sequence[Mapping[str, Any]], steps: int) -> str:
+    """Return a line of progress from the newest rows of all models' histories."""
     sound = [row for row in rows if math.isfinite(row["loss"])]
 
     def span(name: str, factor: float, digits: int) -> str:
@@ -367,4 +403,5 @@ def _line(rows: Sequence[Mapping[str, Any]], steps: int) -> str:
 
 
 def _to_stderr(line: str) -> None:
+    """Print a line to stderr at once."""
     print(line, file=sys.stderr, flush=True)
