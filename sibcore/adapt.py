@@ -223,7 +223,10 @@ def _losses(
 
 
 def draw(rows: Tensor, labels: Tensor, schedule: Schedule, generator: torch.Generator) -> Tensor:
-    """Draw the rows `[n]` of a source task. With `alpha` its classes come in random proportions, as the target's may."""
+    """Draw the rows `[n]` of a source task.
+
+    With `alpha` its classes come in random proportions, as those of the target may.
+    """
     if not schedule.alpha:
         return rows[torch.randperm(len(rows), generator=generator)[: schedule.batch].to(rows.device)]
     counts = labels.bincount().cpu().double()
@@ -252,10 +255,13 @@ def _task_features(
 
 @torch.no_grad()
 def embed(model: Adapter, bank: Bank, rows: Tensor) -> Tensor:
-    """Return unit features of images: in all turns, `[4, N, d]`, if the method needs them, else upright, `[1, N, d]`."""
+    """Return unit features of images in all turns, `[4, N, d]`, or upright, `[1, N, d]`, as the method needs."""
     every = torch.arange(TURNS if model.method.starts_by_turns else 1, device=rows.device)[:, None]
-    parts = (bank.take(part.expand(len(every), -1), every.expand(-1, len(part))) for part in rows.split(64))
-    return torch.cat([model.features(part) for part in parts], 1)
+    features = []
+    for part in rows.split(64):
+        inputs = bank.take(part.expand(len(every), -1), every.expand(-1, len(part)))
+        features.append(model.features(inputs))
+    return torch.cat(features, 1)
 
 
 def dealt(count: int, batch: int, order: Order, seed: int) -> tuple[Tensor, ...]:

@@ -42,8 +42,9 @@ class Stacked(nn.Module):
         self.transductive, self.reduction = first.transductive, first.reduction
         self.models = [model for stream in models for model in stream]
         self.streams = len(models)
-        self.order = sorted(range(len(models[0])), key=lambda e: -models[0][e].steps)  # place in the stack -> e
-        self.steps = [models[0][e].steps for e in self.order]
+        steps = [model.steps for model in models[0]]
+        self.order = sorted(range(len(steps)), key=lambda e: -steps[e])  # place in the stack -> e
+        self.steps = [steps[e] for e in self.order]
         self.xi = copy.deepcopy(first.xi) if self.steps[0] else None
         eta = self._stack(lambda model: first.scale.new_tensor(model.eta), len(self.order))
         self.register_buffer("eta", eta, persistent=False)
@@ -68,8 +69,8 @@ class Stacked(nn.Module):
         logits = self.logits(support, support_labels, query)
         of_class = query_labels.unsqueeze(1) == torch.arange(self.ways, device=query.device)[:, None, None]
         losses = logits.logsumexp(2) - torch.where(of_class, logits, 0).sum(2)  # -log p(y | w)
-        right = logits.detach().max(2).indices == query_labels
-        return self._by_number(losses.mean((-2, -1))), self._by_number(right.to(losses.dtype).mean((-2, -1)))
+        right = (logits.detach().max(2).indices == query_labels).to(losses.dtype)
+        return self._by_number(losses.mean((-2, -1))), self._by_number(right.mean((-2, -1)))
 
     def answer(self, support: Tensor, support_labels: Tensor, query: Tensor) -> Tensor:
         """Return every model's logits for the same episodes, `[M, B, n, k]`; for `sibcore.evaluate`."""

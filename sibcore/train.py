@@ -64,7 +64,8 @@ class Schedule(Settings):
     def rates(self, step: int) -> list[float]:
         """Return Adam's learning rate in a step, and the factor that takes the bias off its mean of squares."""
         rise, t = max(1, self.steps // 10), step + 1
-        share = t / rise if t < rise else (1 + math.cos(math.pi * (t - rise) / (self.steps - rise + 1))) / 2
+        fallen = (t - rise) / (self.steps - rise + 1)
+        share = t / rise if t < rise else (1 + math.cos(math.pi * fallen)) / 2
         return [self.lr * share / (1 - BETAS[0] ** t), 1 - BETAS[1] ** t]
 
 
@@ -376,8 +377,9 @@ def _check_samplers(grid: Sequence[Sequence[nn.Module]], bank: Tensor, samplers:
     """Raise a ValueError if samplers, models and bank do not fit each other."""
     if len(samplers) != len(grid):
         raise ValueError(f"{len(grid)} streams of models need as many samplers, got {len(samplers)}")
+    first = samplers[0].setup | {"seed": 0}
     for sampler in samplers:
-        if sampler.setup | {"seed": 0} != samplers[0].setup | {"seed": 0} or sampler.rows != samplers[0].rows:
+        if sampler.setup | {"seed": 0} != first or sampler.rows != samplers[0].rows:
             raise ValueError(f"samplers may differ in seed only: {sampler.setup} is not like {samplers[0].setup}")
         if len(bank) != sampler.rows:
             raise ValueError(
@@ -397,9 +399,9 @@ def _line(rows: Sequence[Mapping[str, Any]], steps: int) -> str:
     learned = f"loss {span('loss', 1, 4)}  accuracy {span('accuracy', 100, 2)} %{checked}"
     lost = len(rows) - len(sound)
     diverged = f"  {lost} of {len(rows)} models diverged" if lost else ""
-    rate = rows[0]["steps_per_second"]
-    left = (steps - rows[0]["step"]) / rate / 60
-    return f"step {rows[0]['step']}/{steps}  {learned}{diverged}  {rate:.0f} steps/s  {left:.0f} min left"
+    step, rate = rows[0]["step"], rows[0]["steps_per_second"]
+    left = f"{(steps - step) / rate / 60:.0f} min left"
+    return f"step {step}/{steps}  {learned}{diverged}  {rate:.0f} steps/s  {left}"
 
 
 def _to_stderr(line: str) -> None:
