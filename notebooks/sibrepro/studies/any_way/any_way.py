@@ -55,7 +55,7 @@ from sibrepro.meta_training.shipped import directions
 from sibrepro.params import Count, NonNegative, Positive, parameters
 from sibrepro.statistics import metric
 
-# Shapes of training tasks, with as many chances as they are listed.
+# The shape of a training task is drawn from these lists. What stands there twice is drawn twice as often.
 WAYS = (2, 3, 5, 8, 12, 20)
 SHOTS = (1, 1, 2, 5, 10)
 QUERIES = (2, 5, 15)  # queries of a class
@@ -147,7 +147,7 @@ def compute(p: AnyWay, loaded: tuple[ImageSet, ImageSet, dict[str, str]], folder
     model, loss = train(p, *_bank(p, small, "train", made_of))
     trained_on = {"ways": NOMINAL, "queries": max(QUERIES)}
     write_tensors(folder / BEST, weights_of(model), {"model": model.setup, "tasks": trained_on})
-    metrics: dict[str, float] = {}
+    metrics = {}
     for name, all_ways in TESTS.items():
         features, labels = banks[name]
         for ways, shots in itertools.product(all_ways, (1, 5)):
@@ -187,8 +187,8 @@ def train(p: AnyWay, features: Tensor, labels: Tensor) -> tuple[SIB, np.ndarray]
         bank = banks[0] if rng.random() < p.plain else banks[rng.integers(1, len(banks))]
         model.ways = tasks.classes.shape[1]
         model.eta = step_size(p.eta, NOMINAL, model.ways)
-        shape = rows(bank, tasks.support), tasks.support_labels, rows(bank, tasks.query), tasks.query_labels
-        loss, _ = negative_elbo(model, *shape, None)
+        support, query = rows(bank, tasks.support), rows(bank, tasks.query)
+        loss, _ = negative_elbo(model, support, tasks.support_labels, query, tasks.query_labels, None)
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -185,6 +185,7 @@ class Look:
     imagenet: float = 0.0
 
     def __str__(self) -> str:
+        """Return the look as settings and records spell it."""
         return f"{self.statistics}/{self.centre}/{self.imagenet:g}"
 
     @classmethod

@@ -65,7 +65,6 @@ def rotations(
     data: ImageSet,
     backbone: str = "efficientnet-lite0",
     part: Part = "features",
-    device: torch.device | None = None,
     cache: Path | None = None,
 ) -> Rotations:
     """Return an image set under the four rotations as a network sees it, from the cache or computed now.
@@ -74,13 +73,12 @@ def rotations(
         data: the images.
         backbone: name of the network.
         part: "features" for what the whole network says, "activations" for what its lower part says.
-        device: where to compute.
         cache: the cache folder, if not the usual one.
     """
     network = imagenet_network(backbone, data.images.shape[1])
     if part == "activations":
         network = halves(network)[0]
-    inputs = extract(network, data, backbone, part, device or pick_device(), cache_folder(cache))
+    inputs = extract(network, data, backbone, part, pick_device(), cache_folder(cache))
     labels, domains = torch.from_numpy(data.labels), torch.from_numpy(data.domains)
     return Rotations(inputs, labels, domains, data.classes, data.domain_names, hashes(data, network))
 

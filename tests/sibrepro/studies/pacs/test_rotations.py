@@ -57,7 +57,7 @@ def test_each_image_is_seen_in_four_turns(data, tmp_path):
 @torch.no_grad()
 def test_the_whole_network_is_its_upper_part_after_its_lower(data, tmp_path, part):
     pytest.importorskip("efficientnet_lite_pytorch")
-    bank = rotations.rotations(data, part=part, device=CPU, cache=tmp_path)
+    bank = rotations.rotations(data, part=part, cache=tmp_path)
     network = imagenet_network("efficientnet-lite0", 16)
     expected = network(torch.tensor(data.images).permute(0, 3, 1, 2) / 255)
     found = bank.inputs[0] if part == "features" else rotations.halves(network)[1](bank.inputs[0].float())
