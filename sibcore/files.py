@@ -70,7 +70,13 @@ def hash_of(tensors: Iterable[Tensor]) -> str:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Write a safetensors file with `about`, plain values, in its header."""
+    """Write a safetensors file.
+
+    Args:
+        path: where it goes; folders on the way are made.
+        tensors: tensors of any shape by name.
+        about: plain values that describe them, kept as JSON in the file's header.
+    """
     write_atomically(path, pack(tensors, about))
 
 
@@ -81,7 +87,14 @@ def pack(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and `about` of a file that `write_tensors` wrote; raise a ValueError if it is damaged."""
+    """Read a file that `write_tensors` wrote.
+
+    Returns:
+        The tensors by name, and `about`.
+
+    Raises:
+        ValueError: if the file is damaged.
+    """
     try:
         with safetensors.safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is not a dict
@@ -111,7 +124,13 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor | None]) -> None
 
 
 def check_same(path: Path, about: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Raise a ValueError unless the checkpoint at `path`, described by `about`, is of the run that is asked for now."""
+    """Raise a ValueError unless a checkpoint belongs to the run that is asked for now.
+
+    Args:
+        path: the checkpoint, for the error message.
+        about: the description in the checkpoint.
+        asked: values of the run, which have to be the same in `about`.
+    """
     for name, value in asked.items():
         if about.get(name) != value:
             raise ValueError(

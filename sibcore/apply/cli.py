@@ -34,7 +34,16 @@ class Defaults(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubParsersAction]:
-    """Return the parser of `sib` with the subcommands of this module, and the place to add more of them to."""
+    """Make the parser of `sib` with the subcommands of this module.
+
+    Each subcommand sets `call`, a function from the parsed options to an exit code.
+
+    Args:
+        description: shown by `sib --help`.
+
+    Returns:
+        The parser, and its subparsers, to which more subcommands can be added.
+    """
     top = argparse.ArgumentParser(prog="sib", description=description)
     top.add_argument("--version", action="version", version=f"sibcore {sibcore.__version__}")
     kind = partial(argparse.ArgumentParser, formatter_class=Defaults)
@@ -78,7 +87,11 @@ def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubPars
 
 
 def run(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
-    """Run a command and return its exit code. An expected error is printed as one line, without a traceback."""
+    """Run a command and return its exit code.
+
+    An expected error is printed as one line, without a traceback. The exit code is then 2, or 130 if the user stopped
+    the command with Ctrl-C.
+    """
     options = parser.parse_args(arguments)
     try:
         return options.call(options)

@@ -202,7 +202,12 @@ def _folder(name: str) -> str:
 
 
 def doubts(found: Predictions) -> list[str]:
-    """Return reasons to doubt the labels after adaptation. They were measured in the study `any_way` of `sibrepro`."""
+    """Return reasons to doubt the labels after adaptation, a sentence each.
+
+    There may be too few queries, classes that are not equally frequent, a class that adaptation left without a query,
+    or queries of classes that are not in the support set. The study `any_way` of `sibrepro` measured when adaptation
+    hurts.
+    """
     ways, n = len(found.classes), len(found.query.names)
     reasons = []
     if n < FEW_QUERIES * ways:

@@ -108,7 +108,16 @@ def find_source(name: str, source: Path | None, file_names: Sequence[str], help:
 
 
 def check_counts(name: str, where: Path, labels: Sequence[str], classes: Sequence[str], count: int, help: str) -> None:
-    """Raise a ValueError unless each of the `classes` has exactly `count` images and no image has another label."""
+    """Raise a ValueError unless each class has exactly `count` images.
+
+    Args:
+        name: name of the image set.
+        where: the archive or folder, for the error message.
+        labels: the class of each picture that was found.
+        classes: the classes that there should be; a picture of another class is an error, too.
+        count: images of each class.
+        help: the end of the error message, which says how to get the right files.
+    """
     found = collections.Counter(labels)
     wrong = [f"{label} has {found[label]}" for label in classes if found[label] != count]
     wrong += [f"{label} is not one of its classes" for label in sorted(found) if label not in classes]

@@ -32,7 +32,12 @@ HELP = (
 
 
 def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
-    """Load CIFAR-FS from a zip or folder `cifar100/data/<class>/<name>.png`, or from a folder of torchvision's."""
+    """Load CIFAR-FS from a zip or folder `cifar100/data/<class>/<name>.png`, or from a folder of torchvision's.
+
+    Args:
+        source: the zip or folder; by default it is looked for in the folder of `SIB_DATA`, then in the cache folder.
+        cache: the cache folder, or None for the usual one.
+    """
     path = find_source(NAME, source, FOUND_AS, HELP)
     torchvisions = path.parent if path.name == "cifar-100-python" else path
     if (torchvisions / "cifar-100-python").is_dir():
@@ -57,7 +62,10 @@ def from_torchvision(folder: Path, cache: Path | None = None) -> ImageSet:
 
 
 def _from_files(files: Source) -> Decoded:
-    """Decode the pictures. The name of the folder that a picture lies in is its class."""
+    """Decode the pictures. The name of the folder that a picture lies in is its class.
+
+    Raise a ValueError unless there are 600 pictures of each of the 100 classes.
+    """
     names = files.pictures()
     labels = [Path(name).parent.name for name in names]
     check_counts(NAME, files.path, labels, CLASSES, IMAGES_PER_CLASS, HELP)

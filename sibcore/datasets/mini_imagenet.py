@@ -48,6 +48,10 @@ def load(source: Path | None = None, cache: Path | None = None) -> ImageSet:
     """Load mini-ImageNet from `<class>/<picture>`, or from `{train,val,test}.csv` beside `images/<picture>`.
 
     Warn if the pixels are not the known ones, as accuracies may then differ from published ones.
+
+    Args:
+        source: the zip or folder; by default it is looked for in the folder of `SIB_DATA`, then in the cache folder.
+        cache: the cache folder, or None for the usual one.
     """
     files = Source(find_source(NAME, source, FOUND_AS, HELP))
     rows = _rows(files)

@@ -41,6 +41,11 @@ def load(source: Path | None = None, cache: Path | None = None, size: int = SIZE
 
     All classes are in the one split "all"; `domain_rows("photo")` are the rows of a domain. Warn if the numbers of
     pictures are not the published ones.
+
+    Args:
+        source: the zip or folder; by default it is looked for in the folder of `SIB_DATA`, then in the cache folder.
+        cache: the cache folder, or None for the usual one.
+        size: height and width of the images, in pixels.
     """
     files = Source(find_source(NAME, source, FOUND_AS, HELP))
     pictures = find_pictures(files)

@@ -90,7 +90,14 @@ def distributed(module: nn.Module) -> nn.Module:
 
 @contextlib.contextmanager
 def processes(device: torch.device) -> Iterator[torch.device]:
-    """Join the other processes inside the block if `torchrun` started this one; give the device to use."""
+    """Join the other processes inside the block if `torchrun` started this one.
+
+    Args:
+        device: the device of a single process.
+
+    Yields:
+        The device of this process: with CUDA, each process on a machine has its own.
+    """
     if "LOCAL_RANK" not in os.environ:
         yield device
         return
