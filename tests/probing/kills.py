@@ -1,4 +1,7 @@
-"""Kill every stage, in the middle of a write or at any moment; started again, it ends in the same bytes."""
+"""Kill every stage of the project, in the middle of a write or at any moment, and start it again.
+
+Started again, a stage has to end with the same numbers, to the last bit, as if it had not been killed.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import tiny_notebooks
 import torch
+from adaptation_domains import domains
 from killing import killed_after, killed_at_write
 from made_up import computing
 from probing.table import Table
@@ -33,52 +38,62 @@ from sibrepro.meta_training.training import few_shot, together
 from sibrepro.run.notebook import Notebook
 from sibrepro.run.sweep.point import Point, attempt, read_all
 from sibrepro.studies.pacs.experiment import Adaptation, adapt
-from sibrepro.studies.pacs.rotations import Rotations, extract
+from sibrepro.studies.pacs.rotations import extract
 
 SMALL = FewShot(dataset="noise", queries=5, steps=4, batch=2, val_episodes=5, test_episodes=5)
-NOT_OURS = ("steps_per_second", "seconds")  # of the machine
+NOT_COMPARED = ("steps_per_second", "seconds")  # differ each time
 TRAINED = (train.BEST, train.LAST, BACKBONE)
 
 
 def rounds(world: World, table: Table, seed: int) -> Iterator[None]:
-    """One kill of one stage after another, for ever."""
+    """Kill one stage after another, for ever; every step of the iterator is one attempt.
+
+    Args:
+        world: the scratch folder.
+        table: where the results go.
+        seed: of the moments of the kills.
+    """
     stages = {name: Stage(world, work) for name, work in works(world).items()}
-    number = 0
-    while True:
-        for name, stage in stages.items():
-            number += 1
-            moment = random.Random(f"{seed} {number}")
-            kills = 1
-            with table.attempt("kill", name, f"kill {number} of seed {seed}"):
-                kills = stage.kill(moment)
-            table.add("kill", name, kills - 1, [])
-            yield
+    for number, (name, stage) in enumerate(itertools.cycle(stages.items()), 1):
+        kills = 1  # which `attempt` counts, also if it breaks
+        with table.attempt("kill", name, f"kill {number} of seed {seed}"):
+            kills = stage.kill(random.Random(f"{seed} {number}"))
+        table.add("kill", name, kills - 1, [])
+        yield
 
 
 class Stage:
-    """Work that leaves something behind, and what it ends in if nobody disturbs it."""
+    """Work that leaves files behind, from which it goes on when it is started again.
+
+    Attributes:
+        world: where it works.
+        work: does the work and returns what it computed.
+        expected: the digest of what it computes if it is not killed; "" before that is known.
+        writes, seconds: how many atomic writes and how long that takes.
+    """
 
     def __init__(self, world: World, work: Callable[[], object]) -> None:
         self.world, self.work, self.expected = world, work, ""
 
     def undisturbed(self) -> None:
-        """What it ends in, in how many writes and seconds."""
-        began, fsync, count = time.monotonic(), os.fsync, itertools.count()
-        os.fsync = lambda handle: next(count)
-        try:
-            with self.world.scratch() as folder, self.world.place(Path(folder)):
-                self.expected = digest(self.work())
-        finally:
-            os.fsync = fsync
-        self.writes, self.seconds = max(next(count), 1), time.monotonic() - began
+        """Work without a kill, to learn what comes out, in how many writes and how long."""
+        began = time.monotonic()
+        # Every atomic write calls fsync once.
+        with mock.patch.object(os, "fsync") as fsync, self.world.scratch():
+            self.expected = digest(self.work())
+        self.writes, self.seconds = max(fsync.call_count, 1), time.monotonic() - began
 
     def kill(self, moment: random.Random) -> int:
-        """Kill it, sometimes twice, and start it again; how many kills there were."""
+        """Kill it, sometimes twice, and start it again.
+
+        Returns:
+            How many kills there were: work may end before its kill.
+        """
         if not self.expected:
             self.undisturbed()
-        with self.world.scratch() as folder, self.world.place(Path(folder)):
+        with self.world.scratch():
             wanted, kills = moment.choice([1, 1, 2]), 0
-            for _ in range(2 * wanted):
+            for _ in range(2 * wanted):  # some attempts come too late to kill anything
                 if moment.random() < 0.7:
                     kills += killed_at_write(moment.randint(1, self.writes), self.work)
                 else:
@@ -91,18 +106,18 @@ class Stage:
 
 
 def works(world: World) -> dict[str, Callable[[], object]]:
-    """The stages; each gives back all that it computed."""
+    """Return the stages of the project by name, at the smallest sizes.
+
+    Each is a function that returns everything that it computed, so that `digest` can tell if anything differs.
+    """
     pair = [dataclasses.replace(SMALL, K=K) for K in (0, 1)]
     network = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(4), torch.nn.Flatten())
-    bank = Rotations(
-        torch.randn(4, 64, 8, generator=torch.Generator().manual_seed(0)),
-        torch.arange(64) % 2,
-        torch.arange(64) // 16,
-        ("dog", "cat"),
-        ("art", "cartoon", "photo", "sketch"),
-        {},
-    )
-    adaptation = Adaptation(target="sketch", steps=3, batch=4, features="frozen")
+    adaptation, bank = Adaptation(target="sketch", steps=3, batch=4, features="frozen"), domains()
+
+    def extraction() -> object:
+        banks = [feature_bank(world.network, world.few_shot, split).sha256 for split in ("train", "test")]
+        cache = datasets.base.cache_folder()
+        return [*banks, extract(network, world.domains, "pooled", "features", torch.device("cpu"), cache)]
 
     def sweep() -> object:
         notebook = tiny_notebooks.write(world.folder, tiny_notebooks.COMPUTE.replace("{folder!r}", "'/tmp'"))
@@ -113,10 +128,7 @@ def works(world: World) -> dict[str, Callable[[], object]]:
     return {
         "decoding": lambda: datasets.load("folder", source=world.pictures, size=8).sha256,
         "pretraining": lambda: pretrained(world.images, epochs=2, batch=60, episodes=2),
-        "extraction": lambda: [
-            *(feature_bank(world.network, world.few_shot, split).sha256 for split in ("train", "test")),
-            extract(network, world.domains, "pooled", "features", torch.device("cpu"), datasets.base.cache_folder()),
-        ],
+        "extraction": extraction,
         "meta-training": lambda: few_shot(SMALL, world.few_shot, world.network),
         "stacked training": lambda: together(pair, world.few_shot, world.network),
         "PACS": lambda: adapt(adaptation, Inputs({}, lambda: (bank, torch.nn.Identity()))),
@@ -126,34 +138,39 @@ def works(world: World) -> dict[str, Callable[[], object]]:
 
 
 def publish(world: World) -> object:
-    """Two runs published, then a newer one in the place of the second; every published file."""
+    """Publish two runs, then a newer version of the second, and return what is published."""
 
     def compute(p: Settings, folder: Path) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         write_tensors(folder / "best.safetensors", {"w": torch.full((2,), float(p.n))}, {"model": p.n})
         return {"answer": float(p.n)}, {"curve": np.arange(p.n + 3)}
 
-    for version in (1, 2):
+    for version, n in ((1, 1), (1, 2), (2, 2)):
         newer = computing(world.experiment, compute, version=version, keeps_files=True)
-        for n in (1, 2)[version - 1 :]:
-            with environment(SIB_RECOMPUTE="1"):  # computed here, also what an earlier attempt has published
-                made = local.read(local.folder_of(newer.run(Settings(n)).id))
-            facts.add(newer, [dataclasses.replace(made, provenance={}, arrays={"curve": np.arange(n + version)})])
+        with environment(SIB_RECOMPUTE="1"):  # an earlier attempt may have published it already
+            made = local.read(local.folder_of(newer.run(Settings(n)).id))
+        facts.add(newer, [dataclasses.replace(made, provenance={}, arrays={"curve": np.arange(n + version)})])
     record = newer.published(Settings(2))
     return [record, record.files.checkpoint("best"), newer.published(Settings(1))]
 
 
 def digest(value: object) -> str:
-    """Of numbers and tensors, whatever they lie in, apart from times."""
+    """Return a hash of everything that a stage computed, to the last bit.
+
+    Args:
+        value: numbers, texts, tensors, arrays and records, also in lists and dictionaries. Times and speeds in them do
+            not count.
+    """
     return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()
 
 
 def _plain(value: object) -> object:
+    """Return a value as JSON can have it, with hashes in place of arrays."""
     if isinstance(value, Record):
         trained = [value.files.folder / name for name in TRAINED] if hasattr(value.files, "folder") else []
         tensors = [read_tensors(path)[0] for path in trained if path.is_file()]
-        return [_plain(value.params), _plain(value.metrics), _plain(dict(value.arrays)), _plain(tensors)]
+        return _plain([value.params, value.metrics, dict(value.arrays), tensors])
     if isinstance(value, dict):
-        return {str(name): _plain(entry) for name, entry in value.items() if name not in NOT_OURS}
+        return {str(name): _plain(entry) for name, entry in value.items() if name not in NOT_COMPARED}
     if isinstance(value, (list, tuple)):
         return [_plain(entry) for entry in value]
     if isinstance(value, torch.Tensor):

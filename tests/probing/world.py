@@ -1,4 +1,4 @@
-"""A scratch folder with everything that the probe needs: pictures, features, networks, runs, all of them tiny."""
+"""A scratch folder with everything that the probe needs: tiny image sets, a network, an experiment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import torch
@@ -19,25 +20,33 @@ from sibrepro.facts import Experiment, local
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
+    """The settings of a made-up run."""
+
     n: int = 1
 
 
 def compute(p: Settings) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+    """Compute a made-up run."""
     return {"answer": float(p.n)}, {}
 
 
 class World:
-    """`with World() as world`: SIB_OUTPUT, SIB_CACHE and SIB_HOME are its folders."""
+    """The scratch folder and what it contains. Use it as `with World() as world`.
+
+    Inside the block everything that the project computes goes to folders of its own in there.
+    """
 
     def __enter__(self) -> World:
         torch.set_num_threads(1)  # a process with threads cannot be forked safely
         self._stack = contextlib.ExitStack()
-        memory = Path("/dev/shm")  # where there is such a thing: the probe is about order, not about disks
+        # In memory where that is possible: the probe is about the order of writes, which is the same there.
+        memory = "/dev/shm"
         where = memory if os.access(memory, os.W_OK) else None
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="probe-", dir=where)))
         self.folder.chmod(0o755)
         self._stack.enter_context(environment(SIB_DATA=str(self.folder / "data"), SIB_DEVICE="cpu"))
         self._stack.enter_context(self.place(self.folder))
+        # The scratch folder is no repository: pretend that it has a clean commit.
         local.provenance.git = lambda *arguments: "" if "status" in arguments else "c" * 40
         self.images = tiny_set()
         self.few_shot = few_shot_set()
@@ -50,36 +59,35 @@ class World:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def place(self, folder: Path, **others: str) -> contextlib.AbstractContextManager[None]:
-        """Compute inside `folder`."""
-        names = {"SIB_OUTPUT": "output", "SIB_CACHE": "cache", "SIB_HOME": "home"}
-        return environment(**{name: str(folder / part) for name, part in names.items()} | others)
+    def place(self, folder: Path) -> contextlib.AbstractContextManager[None]:
+        """Let everything that is computed inside this block go to `folder`."""
+        return environment(
+            SIB_OUTPUT=str(folder / "output"), SIB_CACHE=str(folder / "cache"), SIB_HOME=str(folder / "home")
+        )
 
-    def scratch(self) -> contextlib.AbstractContextManager[str]:
-        return tempfile.TemporaryDirectory(dir=self.folder)
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Let everything that is computed inside this block go to a folder that is removed afterwards."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as name, self.place(Path(name)):
+            Path(name).chmod(0o755)  # so that other users can read it
+            yield Path(name)
 
 
 @contextlib.contextmanager
 def environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
+    """Set environment variables inside a block."""
+    with mock.patch.dict(os.environ, values):
         yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name)
-            if value is not None:
-                os.environ[name] = value
 
 
 def pictures() -> dict[str, bytes]:
-    """A folder of class folders, with its splits."""
+    """Return the files of an image set that is a folder for each class, with its splits."""
     files = {f"{label}/{i}.png": png(plain(i)) for label in ("cat", "dog", "hen") for i in range(3)}
     return files | {"splits.yaml": b"train: [cat]\nval: [dog]\ntest: [hen]\n"}
 
 
 def domain_set() -> ImageSet:
-    """Two domains of two classes, 32 pixels: the least that a network with ImageNet's weights takes."""
+    """Return an image set of two domains and two classes, of 32 pixels, the least that a pretrained network takes."""
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (16, 32, 32, 3), generator=generator, dtype=torch.uint8).numpy()
     labels, domains = [i % 2 for i in range(16)], [i // 8 for i in range(16)]
