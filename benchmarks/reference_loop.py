@@ -15,6 +15,8 @@ from torch.nn import functional as F
 
 from sibcore.datasets._torchvision import torchvision
 
+# Support features [B, m, d], their one-hot labels [B, m, k], query features [B, n, d], their labels [B, n].
+Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 MEAN, STD = (0.507, 0.487, 0.441), (0.267, 0.257, 0.276)
 
 
@@ -76,15 +78,9 @@ def features_of(f: nn.Module, images: Tensor, index: Tensor, prepare: Callable[[
         return f(batch).view(*index.shape, -1)
 
 
-def train_step(
-    model: ReferenceSIB,
-    optimizer: torch.optim.Optimizer,
-    support: Tensor,
-    one_hot: Tensor,
-    query: Tensor,
-    labels: Tensor,
-) -> None:
-    """Take one step of meta-training on a batch of tasks, whose queries have labels `[B, n]`."""
+def train_step(model: ReferenceSIB, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+    """Take one step of meta-training on a batch of tasks."""
+    support, one_hot, query, labels = batch
     logits = model(support, one_hot, query)
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     optimizer.zero_grad()
@@ -92,6 +88,7 @@ def train_step(
     optimizer.step()
 
 
-def accuracy(model: ReferenceSIB, support: Tensor, one_hot: Tensor, query: Tensor, labels: Tensor) -> float:
-    """Return the share of queries that are classified as their labels `[B, n]` say."""
+def accuracy(model: ReferenceSIB, batch: Batch) -> float:
+    """Return the share of queries that are classified rightly."""
+    support, one_hot, query, labels = batch
     return (model(support, one_hot, query).argmax(-1) == labels).float().mean().item()

@@ -120,7 +120,10 @@ def network_work(name: str, pixels: int, batch: int, train: bool, device: str = 
 
 
 def sib_work(p: FewShot, train: bool) -> Callable[[], object]:
-    """Return a function that takes one step of meta-training on a batch of tasks, or answers one test task."""
+    """Return a function that takes one step of meta-training on a batch of tasks, or answers one test task.
+
+    It trains one SIB alone. Trainings that run together in a stack need the same FLOPs but fewer kernels.
+    """
     with torch.device("meta"):
         dim = backbone(p.backbone, PIXELS[p.dataset]).dim
     tasks = Schedule().batch if train else 1
@@ -156,7 +159,17 @@ def stages(measure: bool) -> list[Stage]:
 
 
 def _images(phase: int, what: str, name: str, pixels: int, images: int, measure: bool, runs: int = 1) -> Stage:
-    """Return a stage that passes images through a backbone, which learns from them in phase 1."""
+    """Return a stage that passes images through a backbone, which learns from them in phase 1.
+
+    Args:
+        phase: 1 for pretraining, 2 for the extraction of features.
+        what: what is done, for the stage's name.
+        name: the backbone.
+        pixels: width and height of the images.
+        images: how many images pass in a run; in training, in all epochs.
+        measure: whether to measure CPU time.
+        runs: number of runs.
+    """
     batch, train, seconds = 2, phase == 1, math.nan
     counted = flops(network_work(name, pixels, batch, train, "meta"))  # counting needs no numbers, so no time either
     if measure:
@@ -165,7 +178,13 @@ def _images(phase: int, what: str, name: str, pixels: int, images: int, measure:
 
 
 def _meta(what: str, experiments: Iterable[FewShot], measure: bool) -> list[Stage]:
-    """Return the stages of meta-training and evaluation, whose costs are averaged over the experiments of a table."""
+    """Return the stages of meta-training and evaluation of a table.
+
+    Args:
+        what: the table, for the stages' names.
+        experiments: its runs. Costs are averaged over them.
+        measure: whether to measure CPU time.
+    """
     kinds = Counter(dataclasses.replace(p, seed=0, eta=1.0) for p in experiments)  # neither changes the costs
     p, schedule = next(iter(kinds)), Schedule()
     tested = schedule.steps // schedule.every * p.val_episodes + 2 * 2 * p.test_episodes  # 1 and 5 shots, best and last

@@ -37,7 +37,12 @@ def main() -> None:
 
 
 def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
-    """Return the measurements by name: functions that train for a moment and return steps per second."""
+    """Return the measurements by name: functions that train for a moment and return steps per second.
+
+    Args:
+        steps: how many steps a measurement trains for.
+        compile: whether to train with `torch.compile`.
+    """
     generator = torch.Generator().manual_seed(0)
     bank = torch.randn(CLASSES * PER_CLASS, DIM, generator=generator)
     sampler = EpisodeSampler(torch.arange(CLASSES).repeat_interleave(PER_CLASS), WAYS, SHOTS, QUERIES, seed=0)
@@ -52,6 +57,7 @@ def prepare(steps: int, compile: bool) -> dict[str, Callable[[], float]]:
     stack = [SIB(WAYS, DIM, K, eta) for K, eta in SETTINGS]
 
     def together() -> float:
+        """Train all settings in one pass. A step of the stack is a step of each."""
         return train([stack], bank, [sampler], schedule, **options)[0][0][-1]["steps_per_second"]
 
     measurements = {f"alone, K = {K}": alone(K) for K in dict(SETTINGS)}

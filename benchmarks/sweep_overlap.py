@@ -25,6 +25,7 @@ import turns
 from sibrepro import paths
 
 NOTEBOOK = "02_spinning_lines"
+# What each number should be at most.
 TARGETS = {"ratio": 0.6, "overhead_seconds": 4.0}
 
 
@@ -46,6 +47,11 @@ def main() -> None:
 
 def sweep(processes: int, points: int, epochs: int) -> tuple[float, list[tuple[float, float]]]:
     """Run one sweep from nothing.
+
+    Args:
+        processes: how many points are computed at the same time.
+        points: number of points, each with a seed of its own.
+        epochs: epochs of each point's trainings.
 
     Returns:
         The wall time of the command in seconds, and `seconds_of` each point.

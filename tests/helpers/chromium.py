@@ -13,6 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from selenium import webdriver
 
+# Distributions call the program differently.
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 needs_chromium = pytest.mark.skipif(

@@ -56,7 +56,13 @@ def computed_here(*records: Record) -> None:
 
 
 def sib(accuracy: float, p: FewShot = FULL, **changes: object) -> Record:
-    """Return the record of a SIB with this test accuracy in percent, on one and on five shots."""
+    """Return the record of a trained SIB.
+
+    Args:
+        accuracy: its test accuracy in percent, on one and on five shots, with the best and the last checkpoint.
+        p: the settings of the run.
+        changes: settings that differ from `p`.
+    """
     p = dataclasses.replace(p, **changes)
     metrics, arrays = {"validation": accuracy - 5.0}, {}
     for place, name in enumerate(("best/1shot", "best/5shot", "last/1shot", "last/5shot")):
@@ -67,7 +73,12 @@ def sib(accuracy: float, p: FewShot = FULL, **changes: object) -> Record:
 
 
 def rival(accuracy: float, **changes: object) -> Record:
-    """Return the record of a rival at the full protocol, which loses 9 points on unbalanced queries."""
+    """Return the record of a rival at the full protocol.
+
+    Args:
+        accuracy: its test accuracy in percent on balanced queries. On unbalanced ones it is 9 points lower.
+        changes: settings of the run that differ from the default.
+    """
     p = Rival(**({"features": "shipped", "val_episodes": 1000} | changes))
     arrays = {"balanced": answers(accuracy, seed=7), "unbalanced": answers(accuracy - 9, seed=8)}
     metrics = {"episodes_per_second": 123.4, "options": {"scale": 10.0}}

@@ -42,7 +42,15 @@ def killed_at_write(number: int, work: Callable[[], object]) -> bool:
 
 
 def killed_after(seconds: float, work: Callable[[], object]) -> bool:
-    """Do `work` in a process that is killed after so many seconds. Return whether it was still at work then."""
+    """Do `work` in a process that is killed after some time, wherever it is then.
+
+    Args:
+        seconds: the time until the kill.
+        work: the function to call.
+
+    Returns:
+        Whether the process was still at work, and so was killed.
+    """
     return _in_a_process(work, seconds) == KILLED
 
 

@@ -38,6 +38,7 @@ def footing(table: pd.DataFrame) -> Figure:
         balanced, unbalanced = accuracy["balanced"], accuracy["dirichlet2"]
         mean, speed = accuracy.mean(axis=1), about["tasks_per_second"]
 
+        # On the diagonal a method does not mind if the queries are balanced.
         low, high = accuracy.min().min() - 1, accuracy.max().max() + 1
         left.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
         left.set(xlabel="balanced queries (%)", ylabel="Dirichlet(2) queries (%)", title=f"{number}-shot")
@@ -75,6 +76,7 @@ def _label(axis: Axes, x: pd.Series, y: pd.Series, named: np.ndarray) -> None:
         text = axis.annotate(name, (x[name], y[name]), fontsize=7.5, color="#333333", **beside)
         text.set_in_layout(False)
         size = scale * text.get_window_extent().size + 3
+        # Try all directions next to the point, then further and further away.
         for distance, (right, up) in itertools.product(range(0, 200, 3), DIRECTIONS):
             middle = np.array([right * (6 + distance + size[0] / 2), up * (5 + distance + size[1] / 2)])
             box = Bbox.from_bounds(*(places[name] + middle - size / 2), *size)

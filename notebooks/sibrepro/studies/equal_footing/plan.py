@@ -90,7 +90,11 @@ class EqualFootingNotebook:
 
 
 def plan() -> dict[Key, list[Contender]]:
-    """Return the published comparison, on CIFAR-FS with Conv-4-64."""
+    """Return the settings of the published comparison, on CIFAR-FS with Conv-4-64.
+
+    Methods that learn nothing run once. Heads are trained on the mixture of balanced and unbalanced tasks, with three
+    seeds. So are the SIBs, which are also trained on balanced and on unbalanced tasks alone, with one seed.
+    """
     runs: dict[Key, list[Contender]] = {}
     for number, shots in enumerate(SHOTS):
         for method in UNTRAINED:
@@ -111,9 +115,10 @@ def plan() -> dict[Key, list[Contender]]:
 
 
 def elsewhere() -> dict[Key, list[Contender]]:
-    """Return the runs that are also tested with other numbers of ways and queries.
+    """Return the settings of runs that are also tested with other numbers of ways and queries.
 
-    These are variants of the best SIB, and the best methods that learn nothing.
+    These are variants of the best SIB, and the best methods that learn nothing. They show whether a SIB still works on
+    tasks that differ from those of its training.
     """
     runs = {key: several for key, several in plan().items() if all(p.elsewhere for p in several)}
     for method, shots in itertools.product(ELSEWHERE, SHOTS):
@@ -123,7 +128,11 @@ def elsewhere() -> dict[Key, list[Contender]]:
 
 
 def confirmation() -> dict[Key, list[Contender]]:
-    """Return the set-aware SIB and all methods that learn nothing, on features used for no choice of settings."""
+    """Return the settings of runs on features that were used for no choice of settings.
+
+    Which SIB is best was decided on the features of the comparison, so its lead there may be luck. Here the set-aware
+    SIB and all methods that learn nothing meet on other features, with the settings of the comparison.
+    """
     runs: dict[Key, list[Contender]] = {}
     for (method, tasks, shots), several in plan().items():
         if method in UNTRAINED or (method, tasks) == ("sib-set", "mixture"):
@@ -132,7 +141,14 @@ def confirmation() -> dict[Key, list[Contender]]:
 
 
 def published(planned: dict[Key, list[Contender]] | None = None) -> dict[Key, list[Record]]:
-    """Return the runs of a plan that are published, by default those of the comparison."""
+    """Return the runs of a plan that are published.
+
+    Args:
+        planned: the plan, by default that of the comparison.
+
+    Returns:
+        The runs by the plan's keys. A key without any published run is left out.
+    """
     return facts(CONTENDER, planned or plan())
 
 

@@ -1,4 +1,8 @@
-"""The declaration of notebook 07: SIB and its rivals on the same features, tasks and training budget."""
+"""The declaration of notebook 07: SIB and its rivals on the same features, tasks and training budget.
+
+"Equal footing" means that no method has an advantage from its surroundings: all get the same features and test tasks,
+and all that learn get the same training tasks.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from sibrepro.studies.equal_footing import figures, plan, tables
 from sibrepro.studies.equal_footing.claims import claims
 from sibrepro.study import Figure, Study, Table
 
+# How numbers of the tables follow from runs, as the report explains them to readers.
 ACCURACY = (
     "the mean of the accuracies of all test tasks of a kind (the array of its name), over seeds; the interval is 1.96 "
     "standard errors over tasks and over seeds"

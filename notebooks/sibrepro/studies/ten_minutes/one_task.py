@@ -164,7 +164,10 @@ def _draw_plane(axis: plt.Axes, task: Task, steps: list[Step]) -> None:
 
 
 def live() -> bool:
-    """Tell whether somebody uses the notebook interactively. Jupyter and Colab say so; papermill and nbval do not."""
+    """Tell whether somebody uses the notebook interactively.
+
+    Jupyter's server and Colab set a variable of the environment; papermill and nbval do not.
+    """
     return "JPY_SESSION_NAME" in os.environ or "COLAB_RELEASE_TAG" in os.environ
 
 
