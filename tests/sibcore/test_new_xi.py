@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sibcore import reference
+from sibcore import reference, xi
 from sibcore.episodes import EpisodeSampler
 from sibcore.evaluate import evaluate
 from sibcore.sib import SIB, unit
@@ -98,6 +100,35 @@ def test_runs_notebooks_and_their_parameters_know_its_name():
     notebook = check(FewShotNotebook, {"xi": "neighbour"})
     assert {p.xi for p in notebook.experiments()} == {"neighbour"}
     assert type(model_of(Contender(method="sib-neighbour"), DIM).xi) is NeighbourXi
+
+
+def test_a_change_in_the_one_place_reaches_every_path(monkeypatch):
+    """ReLU becomes tanh in the paper's ξ: answers alone, stacked and traced change, and so do both trainings."""
+    bank, sampler = clusters()
+    tasks = sampler.sample(0, 3)
+    shared = unit(bank[tasks.support]), tasks.support_labels, unit(bank[tasks.query])
+
+    def paths() -> list[Tensor]:
+        models = [[SIB(WAYS, DIM, K, 0.1) for K in (2, 1)]]
+        stack = Stacked(models)
+        torch.compiler.reset()
+        traced = torch.compile(stack.answer, backend="eager", fullgraph=True)(*shared)
+        answers = [models[0][0].answer(*shared), stack.answer(*shared)[0], traced[0]]
+        schedule = Schedule(steps=2, every=2, batch=4, lr=0.1)
+        alone = SIB(WAYS, DIM, 2, 0.1)
+        train(alone, bank, sampler, schedule, report=lambda line: None)
+        train(models, bank, [sampler], schedule, report=lambda line: None)
+        return [*answers, alone.scale.detach(), models[0][0].scale.detach()]
+
+    before = paths()
+    monkeypatch.setattr(xi, "F", SimpleNamespace(relu=lambda h, inplace=False: h.tanh()))
+    after = paths()
+    for found in (before, after):
+        assert torch.allclose(found[0], found[1], atol=1e-4)
+        assert torch.allclose(found[0], found[2], atol=1e-4)
+        assert torch.allclose(found[3], found[4], atol=1e-5)
+    for path, (old, new) in enumerate(zip(before, after, strict=True)):
+        assert not torch.allclose(old, new, atol=1e-6), path
 
 
 def test_a_name_that_is_none_is_refused_with_those_there_are():
