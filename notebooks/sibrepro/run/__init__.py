@@ -1,6 +1,7 @@
-"""Running notebooks: one, all of them, or one over a grid of parameters."""
+"""The commands of `sib`: run, sweep and publish notebooks, verify published runs, and explain numbers."""
 
 import sys
 
-# jsonschema, which nbformat imports, would build a grammar of IRIs if it can. No notebook has any; it takes seconds.
+# nbformat imports jsonschema, which spends seconds on a grammar of IRIs if this package is installed. No notebook has
+# an IRI to check.
 sys.modules.setdefault("rfc3987_syntax", None)

@@ -1,15 +1,15 @@
-"""How large the published results may grow: one limit, and an error that says where the room went."""
+"""Limit the size of the published results, so that the repository stays easy to clone."""
 
 from __future__ import annotations
 
 from sibrepro import paths
 
-LIMIT = 100_000_000  # bytes of results/, without what is computed here
-SHOWN = 5
+LIMIT = 100_000_000  # bytes of results/ without results/local/
+SHOWN = 5  # how many of the largest files an error names
 
 
 def check() -> None:
-    """Raise a ValueError that names the largest files, if the published results are larger than the limit."""
+    """Raise a ValueError that names the largest files if the published results exceed the limit."""
     local = paths.published() / "local"
     files = [file for file in paths.published().rglob("*") if file.is_file() and not file.is_relative_to(local)]
     sizes = {paths.relative(file): file.stat().st_size for file in files}

@@ -1,4 +1,4 @@
-"""A notebook: its parameters, executing it with papermill, what came of that; and making its file fit for a commit."""
+"""Read a notebook and its parameters, execute it with papermill, and execute it in place for a commit."""
 
 from __future__ import annotations
 
@@ -28,22 +28,31 @@ from sibrepro import params
 from sibrepro.facts import local, manifest
 from sibrepro.study import studies
 
-# Outputs and execution counts stay: they are what readers see and what nbval compares with. As in the commit hook.
+# The options of nbstripout in the commit hook. Outputs and execution counts stay, because readers see them and nbval
+# compares with them.
 SCRUB = ["--keep-output", "--keep-count", "--extra-keys"]
 SCRUB += ["metadata.papermill metadata.widgets metadata.language_info.version cell.metadata.papermill"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Notebook:
-    """A notebook without its outputs, as it was when it was read: later edits do not reach who holds it."""
+    """A notebook without its outputs, as it was when it was read. A sweep executes this copy, whatever is edited later.
+
+    Attributes:
+        name: its file's name without the ending.
+        content: its cells and metadata.
+        source: the source of all its cells.
+        defaults: the values that its parameters cell assigns.
+    """
 
     name: str
     content: nbformat.NotebookNode
-    source: str  # of its cells
-    defaults: dict[str, Any]  # what its parameters cell says
+    source: str
+    defaults: dict[str, Any]
 
     @classmethod
     def read(cls, path: Path) -> Notebook:
+        """Read a notebook, or raise a ValueError if it is not readable or has no parameters."""
         if not path.is_file():
             raise ValueError(f"there is no notebook {path}")
         try:
@@ -53,7 +62,7 @@ class Notebook:
                     cell.outputs, cell.execution_count = [], None
             source = "\n".join(cell.source for cell in content.cells)
             defaults = params.in_cells(content.cells)
-        except Exception as error:  # whatever nbformat and a parameters cell that is no Python lead to
+        except Exception as error:  # nbformat raises many kinds, and the parameters cell may not be Python
             raise ValueError(f"{path} is not a readable notebook ({type(error).__name__}: {error})") from error
         if not defaults:
             raise ValueError(f"{path.name} has no parameters: tag the cell that sets them with `parameters`")
@@ -61,24 +70,28 @@ class Notebook:
 
     @property
     def code(self) -> str:
-        """The fingerprint of the code that it can reach."""
+        """Return the fingerprint of the code that the notebook can reach."""
         return fingerprint.digest(code_of(self.name, self.content.cells))
 
     def conform(self, given: dict[str, Any]) -> dict[str, Any]:
-        """`given` with floats where the notebook wants them, or a ValueError that lists the notebook's parameters."""
+        """Return parameters with whole numbers converted to floats where the notebook's parameter is a float.
+
+        Raises:
+            ParameterError: if the notebook has no such parameter, or does not allow its value.
+        """
         checked = params.check(params.class_for(self.source, self.defaults), self.defaults | given)
         return {n: float(v) if type(getattr(checked, n)) is float else v for n, v in given.items()}
 
 
 def code_of(name: str, cells: Iterable[nbformat.NotebookNode]) -> fingerprint.Hashes:
-    """Return the hash of every module that a notebook's cells, and its study's declaration, can reach."""
+    """Return the hash of every module that a notebook can reach, through its cells or its study's declaration."""
     sources = [_without_magics(cell.source) for cell in cells if cell.cell_type == "code"]
     sources += [f"import sibrepro.studies.{folder}.study" for folder, s in studies().items() if s.notebook == name]
     return fingerprint.reachable_from_source("\n".join(sources), ("sibcore", "sibrepro"))
 
 
 def _without_magics(cell: str) -> str:
-    """Return a cell without IPython's own lines; nothing of one that is no Python all the same."""
+    """Return a cell's source without magics and shell lines, or nothing if the rest is not valid Python."""
     text = "\n".join(line for line in cell.splitlines() if not line.lstrip().startswith(("%", "!")))
     try:
         ast.parse(text)
@@ -89,17 +102,26 @@ def _without_magics(cell: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Execution:
-    error: str | None  # what failed, and in which cell
+    """The outcome of executing a notebook.
+
+    Attributes:
+        error: what failed and in which cell, or None.
+        seconds: how long it took.
+        told: the lines of the manifest: what the notebook used and wrote.
+    """
+
+    error: str | None
     seconds: float
-    told: list[dict[str, Any]]  # what the notebook used and made; see `manifest`
+    told: list[dict[str, Any]]
 
 
 class Kernel(AsyncKernelManager):
-    """Jupyter's manager of a kernel, with an environment for that kernel besides this process's."""
+    """A kernel manager that starts the kernel with additional environment variables."""
 
     environment = Dict().tag(config=True)
 
     async def start_kernel(self, **options: Any) -> None:
+        """Start the kernel with the variables of this process and of `environment`."""
         await super().start_kernel(**options, env={**os.environ, **self.environment})
 
 
@@ -111,18 +133,27 @@ def execute(
     limit: float | None = None,
     **options: Any,
 ) -> Execution:
-    """Execute a notebook into `output`, for at most `limit` seconds. A notebook that fails is no error here.
+    """Execute a notebook. If a cell fails, the error is returned and not raised.
 
-    The kernel gets `environment` besides this process's, and ends with this process, however that ends. `options` are
-    papermill's, such as `stdout_file`, or nbclient's, such as `on_cell_start`.
+    Args:
+        notebook: a notebook, or the path of one.
+        output: where the executed notebook is written.
+        parameters: the parameters that papermill injects.
+        environment: environment variables of the kernel besides those of this process.
+        limit: the number of seconds after which the notebook is stopped.
+        options: options of papermill, such as `stdout_file`, or of nbclient, such as `on_cell_start`.
     """
-    started, error = time.monotonic(), None
+    started = time.monotonic()
+    error = None
     output.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="sib-") as scratch:  # a short name, for the path of a socket is limited
-        told = Path(scratch) / "manifest"
-        # Files, not ports: kernels that start at the same moment may choose the same port, and then one dies.
-        kernel = {"transport": "ipc", "ip": f"{scratch}/kernel"}
-        kernel["environment"] = {"SIB_MANIFEST": str(told), **environment}
+    with tempfile.TemporaryDirectory(prefix="sib-") as scratch:  # a short name, because socket paths have a limit
+        manifest_file = Path(scratch) / "manifest"
+        kernel = {
+            # Sockets are files. Kernels that start at the same moment may choose the same port, and then one dies.
+            "transport": "ipc",
+            "ip": f"{scratch}/kernel",
+            "environment": {"SIB_MANIFEST": str(manifest_file), **environment},
+        }
         try:
             papermill.execute_notebook(
                 notebook,
@@ -136,19 +167,24 @@ def execute(
                 timeout_func=lambda cell: limit and max(limit - (time.monotonic() - started), 1e-3),
                 **options,
             )
-        except Exception as failure:  # a cell, a dead or missing kernel, a time limit, a full disk
+        except Exception as failure:  # of a cell, or a dead or missing kernel, a time limit, a full disk
             error = f"{type(failure).__name__}: {failure}"
             if isinstance(failure, CellTimeoutError):
                 error = f"TimeoutError: not finished after {limit:g} s"
             cells = nbformat.read(output, as_version=4).cells if output.is_file() else []
             error = _error_in(cells, error) or error
-        return Execution(error, round(time.monotonic() - started, 3), manifest.read(told))
+        return Execution(error, round(time.monotonic() - started, 3), manifest.read(manifest_file))
 
 
 def read_back(content: dict[str, Any]) -> tuple[dict[str, Any], Execution]:
-    """The parameters, and what came of it, in a notebook that a plain `papermill` call executed.
+    """Return the parameters and the outcome of a notebook that was executed by calling `papermill` directly.
 
-    A ValueError or KeyError if it is not finished, or not made by papermill.
+    Args:
+        content: the executed notebook.
+
+    Raises:
+        ValueError: if the execution is not finished.
+        KeyError: if papermill did not execute it.
     """
     about, cells = content["metadata"]["papermill"], content["cells"]
     if not about["end_time"]:
@@ -157,13 +193,19 @@ def read_back(content: dict[str, Any]) -> tuple[dict[str, Any], Execution]:
     for name, value in about["parameters"].items():
         parameters[name] = float(value) if type(parameters.get(name)) is float else value
     outputs = [output for cell in cells for output in cell.get("outputs", []) if output.get("name") == "stderr"]
-    text = "".join(line for output in outputs for line in output["text"])
+    text = "".join("".join(output["text"]) for output in outputs)
     told = [{"kind": "run", "what": name} for name in re.findall(local.SAID, text, re.MULTILINE)]
     return parameters, Execution(_error_in(cells, "the kernel died"), about["duration"], told)
 
 
 def _error_in(cells: Iterable[dict], unanswered: str) -> str | None:
-    """The first cell with an error, and which; or the first that was asked and did not answer, for that reason."""
+    """Return the first error in a notebook and the number of its cell, or None if there is none.
+
+    Args:
+        cells: the notebook's cells.
+        unanswered: the error of a cell that has not finished, for instance because the kernel died.
+    """
+    # papermill adds a cell with this tag that repeats the error
     own = (cell for cell in cells if "papermill-error-cell-tag" not in cell["metadata"].get("tags", []))
     for index, cell in enumerate(own, start=1):
         errors = [output for output in cell.get("outputs", []) if output["output_type"] == "error"]
@@ -175,18 +217,18 @@ def _error_in(cells: Iterable[dict], unanswered: str) -> str | None:
 
 
 def refresh(notebook: Path) -> None:
-    """Execute a notebook with its own parameters cell and write it back with its outputs, scrubbed."""
+    """Execute a notebook with the values of its parameters cell, and write it back with its outputs."""
     print(f"executing {notebook.name}", flush=True)
     content = nbformat.read(notebook, as_version=4)
     resources = {"metadata": {"path": str(notebook.parent)}}
     NotebookClient(content, timeout=None, kernel_name="python3", resources=resources).execute()
     for cell in content.cells:
-        if cell.cell_type == "code":  # progress lines are for the one who waits
+        if cell.cell_type == "code":  # progress messages do not belong into the committed notebook
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     write_atomically(notebook, nbformat.writes(content).encode())
     scrub([notebook])
 
 
 def scrub(notebooks: Iterable[Path]) -> None:
-    """Strip machine-dependent metadata, in place."""
+    """Remove metadata that depends on the machine from notebooks, in place."""
     subprocess.run([sys.executable, "-m", "nbstripout", *SCRUB, *map(str, notebooks)], check=True)

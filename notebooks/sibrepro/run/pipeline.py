@@ -1,9 +1,10 @@
-"""Run the notebooks through papermill: what `./run_all.sh` does once the environment stands.
+"""`sib run`: execute the notebooks with papermill. `./run_all.sh` calls this after it has made the environment.
 
-Each notebook is executed with the parameters of the chosen profile into `results/local/executed/<profile>/`, beside a
-small state file. A notebook whose cells, parameters and facts are those of its last successful run, whose products are
-still there, and for which the code that it reaches is the same, is not run again. Runs of the quick profile that are
-published are computed again all the same, and compared: the summary says how many agree.
+Each notebook is executed with the parameters of the chosen profile into `results/local/executed/<profile>/`. A state
+file beside it records what it was executed with. A notebook is not executed again as long as its cells, its parameters,
+the published facts and the code that it reaches stay the same and the files it wrote are still there.
+
+The quick profile computes published runs again and compares them. The summary says how many agree.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from sibrepro import params, paths, site
 from sibrepro.facts import compare
 from sibrepro.run.notebook import code_of, execute
 
-CODE_CHANGED = "code changed"
+CODE_CHANGED = "code changed"  # begins the reason why a run was computed again
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One notebook with the parameters of one profile."""
+    """A notebook to be executed with the parameters of a profile."""
 
     notebook: Path
     profile: str
@@ -43,19 +44,22 @@ class Job:
 
     @property
     def name(self) -> str:
+        """Return the notebook's name, such as "03_few_shot_tables"."""
         return self.notebook.stem
 
     @property
     def executed(self) -> Path:
+        """Return where the executed notebook is written."""
         return paths.local() / "executed" / self.profile / self.notebook.name
 
     @property
     def state(self) -> Path:
+        """Return the state file of the last successful execution."""
         return self.executed.with_suffix(".json")
 
     @property
     def code(self) -> fingerprint.Hashes:
-        """The hash of every module that the notebook can reach."""
+        """Return the hash of every module that the notebook can reach."""
         return code_of(self.name, self._cells())
 
     def content(self) -> str:
@@ -64,7 +68,7 @@ class Job:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def last(self) -> dict[str, Any] | None:
-        """Return the state of the last successful run, if there was one that can be read."""
+        """Return the content of the state file, or None if there is none or it is damaged."""
         try:
             state = parse_json(self.state.read_text(encoding="utf-8"))
             return state if {"content", "code", "seconds", "products"} <= set(state) else None
@@ -72,7 +76,7 @@ class Job:
             return None
 
     def why(self) -> str | None:
-        """Return why the notebook has to run, or None if nothing changed."""
+        """Return why the notebook has to be executed, or None if nothing changed."""
         last = self.last()
         if last is None:
             return "first run"
@@ -80,9 +84,11 @@ class Job:
             return "its cells, parameters or facts changed"
         if changes := fingerprint.changed(last["code"], self.code):
             return f"code changed: {fingerprint.listed(changes)}"
-        made = [paths.local() / product["what"] for product in last["products"] if product["kind"] != "run"]
-        gone = [path for path in (self.executed, *made) if not path.exists()]
-        return f"{paths.relative(gone[0])} is gone" if gone else None
+        written = [paths.local() / product["what"] for product in last["products"] if product["kind"] != "run"]
+        for path in (self.executed, *written):
+            if not path.exists():
+                return f"{paths.relative(path)} is gone"
+        return None
 
     def _cells(self) -> list[nbformat.NotebookNode]:
         return nbformat.read(self.notebook, as_version=4).cells
@@ -90,7 +96,7 @@ class Job:
 
 @functools.cache
 def _facts() -> str:
-    """Return a hash of the published facts, and of the list of the other published files."""
+    """Return a hash of the published facts and of the checksums of the other published files."""
     digest = hashlib.sha256()
     for file in [*sorted((paths.published() / "facts").glob("*.jsonl")), paths.published() / "SHA256SUMS"]:
         if file.is_file():
@@ -100,15 +106,25 @@ def _facts() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
+    """What happened to a notebook.
+
+    Attributes:
+        job: the notebook.
+        status: "done", "unchanged" or "FAILED".
+        seconds: how long its last execution took.
+        products: what that execution reported: runs, figures and tables, see `sibrepro.facts.manifest`.
+        error: what failed and in which cell, or None.
+    """
+
     job: Job
-    status: str  # "done", "unchanged" or "FAILED"
+    status: str
     seconds: float
     products: list[dict[str, Any]]
     error: str | None = None
 
 
 def main(options: argparse.Namespace) -> int:
-    """`sib run`: 1 if a notebook failed, or a published number came out otherwise."""
+    """Run the notebooks. Return 1 if one of them failed, or if a run disagrees with the published one."""
     todo = jobs(options.profile, options.only)
     if options.keep:
         os.environ[fingerprint.KEEP] = ",".join(options.keep)
@@ -126,57 +142,77 @@ def main(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """`sib report`."""
+    """Build the report from the published facts and from the notebooks executed here."""
     print(f"report: {site.build(options.out, executed(), reference=True)}")
     return 0
 
 
 def jobs(profile: str, only: Iterable[str] = ()) -> list[Job]:
-    """The notebooks in order; `only` picks by number or by any part of the name."""
+    """Return the notebooks in order.
+
+    Args:
+        profile: whose parameters to use.
+        only: numbers or parts of names, alone or separated by commas. All notebooks if it is empty.
+    """
     notebooks = sorted(paths.notebooks().glob("[0-9][0-9]_*.ipynb"))
     wanted = [word for entry in only for word in entry.split(",") if word]
     for word in wanted:
         if not any(word in notebook.stem for notebook in notebooks):
             names = "\n  ".join(notebook.stem for notebook in notebooks)
             raise ValueError(f"--only {word}: no such notebook; there are\n  {names}")
-    chosen = [n for n in notebooks if not wanted or any(word in n.stem for word in wanted)]
-    return [Job(notebook, profile, params.of_profile(profile, notebook.stem)) for notebook in chosen]
+    if wanted:
+        notebooks = [notebook for notebook in notebooks if any(word in notebook.stem for word in wanted)]
+    return [Job(notebook, profile, params.of_profile(profile, notebook.stem)) for notebook in notebooks]
 
 
 def executed() -> dict[str, tuple[Path, str]]:
-    """Notebooks as executed here with the present cells, code and facts, by name; the fullest profile if several."""
+    """Return the notebooks that were executed here with the present cells, code and facts.
+
+    Returns:
+        by the notebook's name, the executed file and a text for readers that says where it comes from. A notebook that
+        was executed in several profiles is that of the largest profile.
+    """
     found = {}
-    for job in (job for profile in paths.PROFILES for job in jobs(profile)):
-        if job.why() is None:
-            origin = f"executed here, profile {job.profile}, {job.last()['seconds']:.0f} s"
-            found[job.name] = job.executed, origin
+    for profile in paths.PROFILES:
+        for job in jobs(profile):
+            if job.why() is None:
+                origin = f"executed here, profile {job.profile}, {job.last()['seconds']:.0f} s"
+                found[job.name] = job.executed, origin
     return found
 
 
 def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
-    """Run what has to run. One notebook's failure does not stop the others."""
+    """Execute the notebooks that have to be executed. If one fails, the others are executed all the same.
+
+    Args:
+        todo: the notebooks.
+        force: whether to execute also those that did not change, and to compute all their runs again.
+    """
     outcomes = []
     for number, job in enumerate(todo, start=1):
-        why, name = "forced" if force else job.why(), f"[{number}/{len(todo)}] {job.name}"
+        name = f"[{number}/{len(todo)}] {job.name}"
+        why = "forced" if force else job.why()
         if why:
             print(f"{name}: running, profile {job.profile} ({why})", flush=True)
-            outcomes.append(_run(job, force))
-            print(f"{name}: {outcomes[-1].status} after {outcomes[-1].seconds:.0f} s", flush=True)
+            outcome = _run(job, force)
+            print(f"{name}: {outcome.status} after {outcome.seconds:.0f} s", flush=True)
         else:
             print(f"{name}: unchanged", flush=True)
-            outcomes.append(Outcome(job, "unchanged", job.last()["seconds"], job.last()["products"]))
+            last = job.last()
+            outcome = Outcome(job, "unchanged", last["seconds"], last["products"])
+        outcomes.append(outcome)
     return outcomes
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Each notebook, its time, what it produced and where; what was computed again, and what failed."""
+    """Return a text with each notebook's time and files, what failed, and how recomputed runs compare."""
     lines = ["", "summary"]
     for outcome in outcomes:
         lines.append(f"  {outcome.job.name:<40} {outcome.status:<10} {outcome.seconds:6.1f} s")
-        made = [product["what"] for product in outcome.products if product["kind"] in ("figure", "table")]
+        files = [product["what"] for product in outcome.products if product["kind"] in ("figure", "table")]
         if outcome.job.executed.exists():
-            made = [paths.relative(outcome.job.executed), *made]
-        lines += [f"      {path}" for path in dict.fromkeys(made)]
+            files.insert(0, paths.relative(outcome.job.executed))
+        lines += [f"      {file}" for file in dict.fromkeys(files)]
     for outcome in outcomes:
         if outcome.error:
             lines += ["", f"FAILED: {outcome.job.name}", textwrap.indent(outcome.error, "  ")]
@@ -185,49 +221,58 @@ def summary(outcomes: list[Outcome]) -> str:
     lines += ["", *(str(verdict) for verdict in verdicts if not verdict.agrees)]
     if verdicts:
         lines += [f"published runs: {compare.said(verdicts)}", *_how_computed(outcomes)]
-    return "\n".join([*lines, f"all of it is under {paths.local()}"])
+    lines.append(f"all of it is under {paths.local()}")
+    return "\n".join(lines)
 
 
 def _told(outcomes: list[Outcome]) -> dict[str, dict[str, Any]]:
-    """Return what was told of each run, and whether this command computed it ("now").
+    """Return what notebooks reported of each run, and as "now" whether this command computed it.
 
-    Several notebooks may ask for a run: the first computes it, the others load it.
+    If several notebooks ask for a run, the first computes it and the others load it. The first report counts then.
     """
     told: dict[str, dict[str, Any]] = {}
     for outcome in outcomes:
         for line in outcome.products:
             if line["kind"] == "run":
                 now = line["how"] == "computed" and outcome.status != "unchanged"
-                first = told.setdefault(line["what"], line | {"now": now})
-                if now:
-                    first |= line | {"now": True}
+                if now or line["what"] not in told:
+                    told[line["what"]] = line | {"now": now}
     return told
 
 
 def compared(outcomes: list[Outcome]) -> list[compare.Comparison]:
-    """Return how the published runs fared that this code computed here again; what was kept is not among them."""
+    """Return a comparison for each published run that the present code computed here, now or earlier."""
     return [compare.Comparison(**line["compared"]) for line in _told(outcomes).values() if line.get("compared")]
 
 
 def _how_computed(outcomes: list[Outcome]) -> list[str]:
-    """Return lines on what was computed because code changed, on what was not computed now, and on what was kept."""
+    """Return lines that say which runs were recomputed because code changed, computed earlier, or kept by the user."""
     told = _told(outcomes)
     reasons = Counter(line["why"] for line in told.values() if line["now"])
     lines = [f"  computed again: {count} ({why})" for why, count in reasons.items() if why.startswith(CODE_CHANGED)]
     earlier = sum(not line["now"] for line in told.values() if line.get("compared"))
     if earlier:
         lines.append(f"  computed by an earlier command, with the same code: {earlier}")
-    kept = {name: line for name, line in told.items() if line["how"] == "kept"}
-    return [*lines, *(f"  kept, not recomputed: {name} ({line['why']})" for name, line in kept.items())]
+    for name, line in told.items():
+        if line["how"] == "kept":
+            lines.append(f"  kept, not recomputed: {name} ({line['why']})")
+    return lines
 
 
 def _run(job: Job, force: bool) -> Outcome:
+    """Execute a notebook, and write its state file if it succeeds."""
     job.executed.parent.mkdir(parents=True, exist_ok=True)
     job.state.unlink(missing_ok=True)
     state = {"content": job.content(), "code": job.code}
-    asked = {"SIB_RECOMPUTE": "1" if job.profile == "quick" else "", "SIB_FORCE": "1" if force else ""}
-    shown = {"stdout_file": _below(sys.stdout), "stderr_file": _below(sys.stderr), "on_cell_start": _say_cell}
-    done = execute(job.notebook, job.executed, job.parameters, asked, **shown)
+    done = execute(
+        job.notebook,
+        job.executed,
+        job.parameters,
+        {"SIB_RECOMPUTE": "1" if job.profile == "quick" else "", "SIB_FORCE": "1" if force else ""},
+        stdout_file=_below(sys.stdout),
+        stderr_file=_below(sys.stderr),
+        on_cell_start=_say_cell,
+    )
     products = list({(line["kind"], line["what"]): line for line in done.told}.values())
     if done.error is None:
         state |= {"seconds": done.seconds, "products": products}
@@ -236,7 +281,7 @@ def _run(job: Job, force: bool) -> Outcome:
 
 
 def _say_cell(cell: Any, cell_index: int) -> None:
-    """Which cell it is at: a line each, as readable in a log file as in a terminal."""
+    """Print the number and the first telling line of a cell that starts, so that a log shows the progress."""
     if cell.cell_type == "code":
         lines = [line for line in cell.source.splitlines() if line.strip()]
         telling = [line for line in lines if not line.startswith(("#", "%", "import", "from"))]
@@ -244,7 +289,7 @@ def _say_cell(cell: Any, cell_index: int) -> None:
 
 
 def _below(stream: TextIO) -> SimpleNamespace:
-    """Shows a notebook's own output in `stream`, below its cell's line."""
+    """Return a file-like object that writes a notebook's output to `stream`, indented below the line of its cell."""
 
     def write(text: str) -> None:
         stream.write("".join(f"    {line}\n" for line in text.splitlines() if line.strip()))

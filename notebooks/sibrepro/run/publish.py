@@ -1,6 +1,6 @@
-"""The maintainer's command: planned runs computed here become facts, and what is made of facts is made anew.
+"""`sib publish`, for maintainers: publish runs of this machine, and update everything that is made from published runs.
 
-./run_all.sh publish                 facts, then every notebook executed in place, figures, tables and README
+./run_all.sh publish                 facts, then all notebooks (executed in place), figures, tables and the README
 ./run_all.sh publish --only-facts    facts alone
 """
 
@@ -20,7 +20,7 @@ from sibrepro.study import planned
 
 
 def main(options: argparse.Namespace) -> int:
-    """`sib publish`: facts, then notebooks in place with their figures and tables, then the README's numbers."""
+    """Publish runs, then execute the notebooks in place, which writes figures and tables, then update the README."""
     if options.keep:
         os.environ[fingerprint.KEEP] = ",".join(options.keep)
     for name in facts():
@@ -37,15 +37,20 @@ def main(options: argparse.Namespace) -> int:
 
 
 def facts() -> list[str]:
-    """Publish planned runs of this machine that are not published yet, or in an older version; returns their ids."""
+    """Publish this machine's runs that studies declare and that are not published yet; return their ids."""
     added = []
     for experiment, settings in planned().items():
-        new = list(_new(experiment, settings))
-        added += publish.add(experiment, new) if new else []
+        if new := list(_new(experiment, settings)):
+            added += publish.add(experiment, new)
     return added
 
 
 def _new(experiment: Experiment, settings: Iterable[object]) -> Iterable[Record]:
+    """Yield the finished runs with these settings that are not published, or published in an older version.
+
+    Raises:
+        ValueError: if a run was computed by code that is uncommitted, or that changed since.
+    """
     known = published.find(experiment.name)
     for name in dict.fromkeys(map(experiment.id, settings)):
         folder, fact = local.folder_of(name), known.get(name)

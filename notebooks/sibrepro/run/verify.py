@@ -1,12 +1,12 @@
-"""Compute published runs again and compare: what a sceptical reviewer runs.
+"""`sib verify`: compute published runs again and compare the numbers.
 
 sib verify                          the cheapest runs, for ten minutes
 sib verify few_shot-fa0b2c1d3e4f    this run
 sib verify few_shot --budget 2h     runs of one experiment, cheapest first
 sib verify --sample 5               five runs drawn at random
 
-A run is always computed now, by the code that is there, whatever was computed here before. What it is made of, such as
-a pretrained network, is not: that is a run of its own.
+A run is always computed by the present code, even if this machine has computed it before. Its inputs are not computed
+again: a pretrained network, for example, is a run of its own.
 """
 
 from __future__ import annotations
@@ -22,25 +22,28 @@ from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import experiment_of
 from sibrepro.study import studies
 
-STEPS_PER_SECOND = 100  # of a training whose time is not known: only their order matters
+STEPS_PER_SECOND = 100  # a guess for trainings whose time is not known; it only decides on the order of runs
 
 
 def main(options: argparse.Namespace) -> int:
-    """`sib verify`: compute again what was asked for, until its time is over; 1 if a number disagrees."""
+    """Compute the runs asked for until the time is over. Return 1 if a number disagrees."""
     todo = chosen(options.names)
     if options.sample:
         todo = random.Random(options.seed).sample(todo, min(options.sample, len(todo)))
     todo.sort(key=cost)
-    end, verdicts, left_out = time.monotonic() + options.budget, [], []
-    for number, record in enumerate(todo):
+    end = time.monotonic() + options.budget
+    verdicts, left_out = [], []
+    for number, record in enumerate(todo, start=1):
         left = end - time.monotonic()
         if left < 0:
-            left_out.append(f"{len(todo) - number} runs for want of time (--budget {options.budget:.0f}s)")
+            remaining = len(todo) - number + 1
+            left_out.append(f"{remaining} runs for want of time (--budget {options.budget:.0f}s)")
             break
-        print(f"[{number + 1}/{len(todo)}] {record.id}, {left / 60:.0f} min left", flush=True)
+        minutes = f"{left / 60:.0f} min"
+        print(f"[{number}/{len(todo)}] {record.id}, {minutes} left", flush=True)
         try:
             verdict, here = EXPERIMENTS[experiment_of(record.id)].verify(record)
-        except FileNotFoundError as error:  # images that are not here, or others
+        except FileNotFoundError as error:  # the images are missing, or are not those of the published run
             left_out.append(f"{record.id}: {error}")
             continue
         verdicts.append(verdict)
@@ -51,15 +54,15 @@ def main(options: argparse.Namespace) -> int:
 
 
 def described(verdict: compare.Comparison, here: Record) -> str:
-    """Return what was computed: each number with its tolerance, the seconds, and the fingerprint of the code."""
+    """Return a text with each number and its tolerance, the time the run took, and the fingerprint of its code."""
     made = here.provenance
     lines = [f"    {line}" for line in verdict.lines]
     return "\n".join([*lines, f"    {made['wall_seconds']:.1f} s, code {made['fingerprint']}"])
 
 
 def chosen(names: Sequence[str]) -> list[Record]:
-    """The published runs of these ids and experiments, or all."""
-    studies()  # declares the experiments
+    """Return the published runs with these ids or of these experiments, or all if no names are given."""
+    studies()  # importing the studies declares their experiments
     everything = {record.id: record for record in published.everything()}
     if not everything:
         raise ValueError(f"there are no published runs in {paths.published()}: set SIB_HOME to a checkout's folder")
@@ -73,5 +76,5 @@ def chosen(names: Sequence[str]) -> list[Record]:
 
 
 def cost(record: Record) -> float:
-    """Seconds that a run took, or an estimate."""
+    """Return the seconds that a run took, or an estimate if they are not known."""
     return record.provenance.get("wall_seconds") or record.params.get("steps", 0) / STEPS_PER_SECOND

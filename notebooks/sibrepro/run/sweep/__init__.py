@@ -1,9 +1,9 @@
-"""Parameter sweeps: one notebook, many points, each executed by papermill on a worker process of Dask.
+"""`sib sweep`: execute one notebook over a grid of parameters, each point by papermill on a worker process of Dask.
 
 results/local/sweeps/<name>/
-    <point>.ipynb         the notebook as executed, with its result in the metadata; a point without it has to run
-    <point>.log           what it printed while it ran
+    <point>.ipynb         the executed notebook, with its result in the metadata; without it the point has yet to run
+    <point>.log           what the notebook printed
     figures/<point>/      the figures it drew
-    table.csv, .parquet   one row a point, made from the files above
-    .running/             locks, and what is being executed now
+    table.csv, .parquet   a row for each point, made from the files above
+    .running/             locks, and notebooks that are being executed
 """

@@ -1,9 +1,9 @@
-"""Which points a sweep has: the syntax of grids.
+"""Read the grid of a sweep, from options and files.
 
-K=0,1,3,5              a list; each entry is a YAML value, and 1e-3 is a number
-seed=0:5, n=0:100:10   whole numbers, the end left out as in Python
-grid.yaml              either `name: [values]`, multiplied like the above, or a list of `{name: value}`, a point each
-grid.csv               a point a row; an empty entry leaves the notebook's own value
+K=0,1,3,5              a list of values in YAML, where 1e-3 is a number
+seed=0:5, n=0:100:10   a range of whole numbers without its end, as in Python
+grid.yaml              either `name: [values]` lines, which are options as above, or a list of points `{name: value}`
+grid.csv               a point in each row; an empty entry leaves the value that the notebook has
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from pathlib import Path
 
 from sibrepro import params
 
+RANGE = re.compile(r"(-?\d+):(-?\d+)(?::(-?[1-9]\d*))?")
+
 
 def points(grids: Iterable[str], files: Iterable[Path] = (), zipped: bool = False) -> list[dict]:
-    """What varies, for each point in order. Without grid and file that is nothing, for a single point.
+    """Return the parameters that vary, for each point in order. Without grids and files there is one point.
 
-    `zipped` pairs the lists instead of multiplying them; the rows of files are always multiplied with the rest.
+    Args:
+        grids: options such as "K=0,1,3".
+        files: YAML or CSV files.
+        zipped: whether to pair the lists of values, instead of taking every combination of them. The points listed in
+            files are combined with all others in either case.
     """
     axes, rows = [], []
     for text in grids:
@@ -37,7 +43,7 @@ def points(grids: Iterable[str], files: Iterable[Path] = (), zipped: bool = Fals
 
 
 def union(parts: Iterable[dict]) -> dict:
-    """All parts together; a parameter may be in one of them only."""
+    """Return several dictionaries as one, or raise a ValueError if a parameter is in two of them."""
     whole = {}
     for part in parts:
         for name in whole.keys() & part.keys():
@@ -47,20 +53,24 @@ def union(parts: Iterable[dict]) -> dict:
 
 
 def _axis(name: str, values: object) -> list[dict]:
-    """`values` of one parameter, with each "0:5" replaced by the whole numbers it stands for."""
+    """Return a dictionary for each value of a parameter, where a text such as "0:5" stands for a range of values."""
     expanded = []
     for value in values if isinstance(values, list) else [values]:
-        bounds = re.fullmatch(r"(-?\d+):(-?\d+)(?::(-?[1-9]\d*))?", value) if isinstance(value, str) else None
-        expanded += range(*(int(bound) for bound in bounds.groups() if bound)) if bounds else [value]
+        if isinstance(value, str) and (bounds := RANGE.fullmatch(value)):
+            expanded += range(*(int(bound) for bound in bounds.groups() if bound))
+        else:
+            expanded.append(value)
     if not expanded:
         raise ValueError(f"{name}: {values} holds no value: a range a:b goes from a to b - 1")
     return [{name: value} for value in expanded]
 
 
 def _paired(axes: list[list[dict]]) -> list[dict]:
+    """Pair the values of several parameters. A parameter with a single value has it in every pair."""
     longest = max(map(len, axes))
     for axis in axes:
         if len(axis) not in (1, longest):
             said = f"{next(iter(axis[0]))} has {len(axis)} values and another list {longest}"
             raise ValueError(f"--zip pairs lists of one length, but {said}")
-    return [union(parts) for parts in zip(*(axis * (longest // len(axis)) for axis in axes), strict=True)]
+    extended = [axis if len(axis) == longest else axis * longest for axis in axes]
+    return [union(parts) for parts in zip(*extended, strict=True)]

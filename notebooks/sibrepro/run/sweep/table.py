@@ -1,4 +1,4 @@
-"""A sweep as a tidy table, one row a point; and any metric drawn against any parameter."""
+"""`sib sweep table` and `sib sweep plot`: a sweep as a table with a row for each point, and plots of its metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sibrepro.run.sweep.point import read_all
 
 
 def collect(folder: Path) -> pd.DataFrame:
-    """All finished points of a sweep. The table's attribute `parameters` lists the columns that are parameters."""
+    """Return a table of the finished points of a sweep. `table.attrs["parameters"]` lists the columns of parameters."""
     results = sorted(read_all(folder).values(), key=lambda result: result.point)
     if not results:
         raise ValueError(f"{folder} holds no finished point of a sweep")
@@ -36,7 +36,7 @@ def write(folder: Path) -> None:
     """Collect the table and write it as `table.csv` and `table.parquet`."""
     table = collect(folder)
     write_atomically(folder / "table.csv", table.to_csv(index=False).encode())
-    # Parquet wants one type a column: where a parameter is now a number and now a text, all of it becomes text.
+    # A column of Parquet has one type. A parameter that is a number at some points and a text at others becomes text.
     mixed = [name for name in table if table[name].dropna().map(type).nunique() > 1]
     uniform = table.assign(**{name: table[name].map(str, na_action="ignore") for name in mixed})
     write_atomically(folder / "table.parquet", uniform.to_parquet(index=False))
@@ -44,7 +44,7 @@ def write(folder: Path) -> None:
 
 
 def column(table: pd.DataFrame, name: str) -> str:
-    """The column called `name`, or the one that ends with it: `last/test` finds `few_shot.last/test`."""
+    """Return the column called `name`, or the only one that ends with it, as few_shot.last/test does with last/test."""
     found = [name] if name in table else [c for c in table if c.endswith(f".{name}")]
     if len(found) != 1:
         wrong = f"fits {', '.join(found)}" if found else "is no column of the table"
@@ -53,9 +53,16 @@ def column(table: pd.DataFrame, name: str) -> str:
 
 
 def draw(table: pd.DataFrame, x: str, y: str, **facets: str) -> sns.FacetGrid:
-    """`y` over `x`; `facets` names the parameters for `hue`, `style`, `col` and `row`.
+    """Draw a metric over a parameter.
 
-    Over the other ones, such as the seed, it is the mean with a 95 % bootstrap interval; the figure says so.
+    If other parameters vary too, such as the seed, the figure shows the mean over them with a 95 % bootstrap interval,
+    and says so.
+
+    Args:
+        table: the table of a sweep, see `collect`.
+        x: the parameter.
+        y: the metric.
+        facets: the parameters that seaborn's `hue`, `style`, `col` and `row` stand for.
     """
     plots.style()
     mpl.rcParams["figure.constrained_layout.use"] = False  # seaborn lays out its own grids
@@ -65,12 +72,14 @@ def draw(table: pd.DataFrame, x: str, y: str, **facets: str) -> sns.FacetGrid:
     if data.empty or not pd.api.types.is_numeric_dtype(data[y]):
         raise ValueError(f"{y} is not a number of any finished point, so it cannot be drawn")
     shown = [x, *facets.values()]
-    over = [n for n in table.attrs["parameters"] if n not in shown and data[n].nunique(dropna=False) > 1]
-    data = data.astype(dict.fromkeys(facets.values(), "category"))  # which have the order of numbers
+    others = [name for name in table.attrs["parameters"] if name not in shown]
+    over = [name for name in others if data[name].nunique(dropna=False) > 1]
+    data = data.astype(dict.fromkeys(facets.values(), "category"))  # so that the legend has the order of numbers
     is_number = data[x].dtype.kind in "if"
-    data[x] = data[x] if is_number else data[x].astype(str)
-    look = {"kind": "line", "marker": "o", "err_style": "bars", "height": 3.5, "aspect": 1.2}
-    grid = sns.relplot(data=data, x=x, y=y, **facets, **look, errorbar=("ci", 95), seed=0)
+    if not is_number:
+        data[x] = data[x].astype(str)
+    lines = {"kind": "line", "marker": "o", "err_style": "bars", "errorbar": ("ci", 95), "seed": 0}
+    grid = sns.relplot(data=data, x=x, y=y, **facets, **lines, height=3.5, aspect=1.2)
     if is_number and data[x].min() > 0 and data[x].max() / data[x].min() >= 100:
         grid.set(xscale="log")
     if over:
@@ -79,14 +88,17 @@ def draw(table: pd.DataFrame, x: str, y: str, **facets: str) -> sns.FacetGrid:
 
 
 def main(options: argparse.Namespace) -> int:
+    """Write the table of a sweep again."""
     write(options.folder)
     return 0
 
 
 def plot(options: argparse.Namespace) -> int:
+    """Draw a metric over a parameter and write the figure."""
     facets = {place: name for place in ("hue", "style", "col", "row") if (name := getattr(options, place))}
-    drawn = "_".join([f"{options.y}_over_{options.x}", *(f"{place}-{name}" for place, name in facets.items())])
-    file = options.out or options.folder / "plots" / f"{re.sub(r'[^A-Za-z0-9_.=-]+', '-', drawn)}.png"
+    drawn = "_".join([f"{options.y}_over_{options.x}", *map("-".join, facets.items())])
+    name = re.sub(r"[^A-Za-z0-9_.=-]+", "-", drawn)
+    file = options.out or options.folder / "plots" / f"{name}.png"
     grid = draw(collect(options.folder), options.x, options.y, **facets)
     file.parent.mkdir(parents=True, exist_ok=True)
     grid.figure.savefig(file, bbox_inches="tight")
