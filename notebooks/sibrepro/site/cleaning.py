@@ -1,5 +1,7 @@
-"""HTML of notebooks, cleaned by an allow-list: a page runs no script and loads nothing from elsewhere, whatever a cell
-says or puts out.
+"""Clean the HTML of notebooks.
+
+Only listed tags, attributes and styles are kept. So a page of the report runs no script and loads nothing from
+elsewhere, whatever a notebook's cells or outputs contain.
 """
 
 from __future__ import annotations
@@ -21,29 +23,33 @@ MATHML_ATTRIBUTES = frozenset(
     "rowspan".split()
 )
 CELL = frozenset("colspan rowspan scope valign".split())
-STYLES = frozenset(  # what tables of pandas use; none of these can load anything
+STYLES = frozenset(  # the properties that tables of pandas use, none of which can load anything
     "background-color border border-bottom border-collapse border-left border-right border-top color display "
     "font-family font-size font-style font-weight height line-height margin margin-bottom margin-left margin-right "
     "margin-top max-width min-width opacity padding padding-bottom padding-left padding-right padding-top text-align "
     "text-decoration vertical-align white-space width".split()
 )
-OWN_PICTURE = re.compile(r"data:image/|(?!//)[\w./ %-]*$")  # inside the page, or a file beside it
+OWN_PICTURE = re.compile(r"data:image/|(?!//)[\w./ %-]*$")  # data in the page, or a file beside it
 FOR_READERS = re.compile(r"(https?|mailto):|#", re.IGNORECASE)  # where a link may lead
 
 
 def clean(html: str, pages: Collection[str]) -> str:
-    """`html` without scripts, event handlers, frames, forms, drawings in SVG, styles of a page, and remote pictures.
+    """Return HTML without scripts, event handlers, frames, forms, SVG, style sheets and remote pictures.
 
-    Links to notebooks lead to their `pages`; links to other files of the checkout become plain text.
+    Args:
+        html: the HTML of a notebook.
+        pages: the names of the notebooks that have a page. Links to these notebooks lead to their pages, and links to
+            other files of the checkout become plain text.
     """
 
     def kept(tag: str, attribute: str, value: str) -> str | None:
+        """Return the new value of an attribute, or None if it has to go."""
         if (tag, attribute) == ("img", "src"):
             return value if OWN_PICTURE.match(value) else None
         if attribute != "href" or FOR_READERS.match(value.strip()):
             return value
-        name, ending = Path(value.partition("#")[0]).stem, Path(value.partition("#")[0]).suffix
-        return f"{name}.html" if ending == ".ipynb" and name in pages else None
+        file = Path(value.partition("#")[0])
+        return f"{file.stem}.html" if file.suffix == ".ipynb" and file.stem in pages else None
 
     return nh3.clean(
         html,
