@@ -172,8 +172,10 @@ def _few_shot(options: argparse.Namespace) -> int:
     base = FewShot(dataset=options.data, **{name: getattr(options, name) for name in names})
     for p in grid(base, shots=options.shots, K=options.K, seed=options.seed):
         record = few_shot(p, data)
-        best, last = (_accuracy(record.metrics, f"{name}/{p.shots}shot") for name in ("best", "last"))
-        print(f"{p.shots}-shot K={p.K} seed={p.seed}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
+        best = _accuracy(record.metrics, f"best/{p.shots}shot")
+        last = _accuracy(record.metrics, f"last/{p.shots}shot")
+        asked = f"{p.shots}-shot K={p.K} seed={p.seed}"
+        print(f"{asked}: best checkpoint {best}, last {last}  ({record.id})", flush=True)
     return 0
 
 

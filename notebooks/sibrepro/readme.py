@@ -11,6 +11,7 @@ The text between `<!--claims-->` and `<!--/claims-->` is replaced by the table o
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -64,9 +65,11 @@ def effort() -> str:
 def _effort_row(name: str, records: Collection[Record]) -> str:
     """Return a row of the table: the number of runs, how many of them say how long they took, and these hours."""
     timed = [record.provenance for record in records if record.provenance.get("wall_seconds")]
-    hours = sum(made["wall_seconds"] / 3600 for made in timed)
-    core_hours = sum(made["wall_seconds"] / 3600 * (made.get("threads") or 1) for made in timed)
-    return f"| {name} | {len(records)} | {len(timed)} | {hours:.2f} | {core_hours:.2f} |"
+    hours = [made["wall_seconds"] / 3600 for made in timed]
+    threads = [made.get("threads") or 1 for made in timed]
+    core_hours = sum(map(operator.mul, hours, threads))
+    counts = f"{len(records)} | {len(timed)}"
+    return f"| {name} | {counts} | {sum(hours):.2f} | {core_hours:.2f} |"
 
 
 def _number(shown: str, what: str) -> str:
