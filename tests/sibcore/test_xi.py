@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from sibcore import xi
 from sibcore.sib import SIB
 from sibcore.transduce import resized
 from sibcore.xi import XIS, EquivariantXi, MLPXi, SetXi
@@ -54,6 +55,22 @@ def test_statistics_of_a_task_are_those_of_torchs_batch_normalisation_with_and_w
     with torch.no_grad():
         assert torch.allclose(xi(logits), expected, atol=1e-10)
     assert torch.equal(logits, kept), "what xi is given stays as it is"
+
+
+@pytest.mark.parametrize("ways", [2, 5])
+def test_the_fused_norm_of_evaluation_is_the_plain_one_and_can_be_switched_off(ways, monkeypatch):
+    net, logits = MLPXi(ways).double(), random_logits(3, 9, ways)
+    for number, parameter in enumerate(chain(net.gains, net.shifts)):  # away from 1 and 0
+        parameter.data += random_logits(*parameter.shape, seed=number)
+    with torch.no_grad():
+        fused = net(logits)
+        monkeypatch.setattr(xi, "norm_and_affine", None)  # it would fail now
+        with pytest.raises(TypeError):
+            net(logits)
+        monkeypatch.setattr(xi, "FUSED", False)
+        plain = net(logits)
+    assert torch.allclose(fused, plain, atol=1e-12)
+    assert torch.allclose(fused, net(logits), atol=1e-12), "with gradient"
 
 
 def test_after_training_running_statistics_keep_the_queries_apart():
