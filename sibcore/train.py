@@ -13,7 +13,6 @@ With several models, the files of model e of stream s are in `<folder>/<s>-<e>/`
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import time
@@ -36,7 +35,6 @@ from sibcore.settings import Settings, one_of, setting
 from sibcore.sib import SIB
 
 STATE, LAST, BEST = "training.safetensors", "last.safetensors", "best.safetensors"
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # Adam's
 SEEN = ("support", "support_labels", "query", "query_labels")  # of tasks, by a step
 STATE_OF = ("history", "threads")  # what a checkpoint says of how far it is, and how it got there
 
@@ -56,17 +54,13 @@ class Schedule(Settings):
     every: int = setting(1000, least=1)  # steps between validations, each with a checkpoint
     seed: int = setting(0, least=0)  # of the noise of q; tasks have the sampler's seed
 
-    @property
-    def state(self) -> list[str]:
-        """The names of what the optimiser keeps for each parameter."""
-        return ["momentum", "square"] if self.optimiser == "adam" else ["momentum"] * bool(self.momentum)
-
-    def rates(self, step: int) -> list[float]:
-        """Return Adam's learning rate in a step, and the factor that takes the bias off its mean of squares."""
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0: constant for SGD, one cycle for Adam."""
+        if self.optimiser == "sgd":
+            return self.lr
         rise, t = max(1, self.steps // 10), step + 1
         fallen = (t - rise) / (self.steps - rise + 1)
-        share = t / rise if t < rise else (1 + math.cos(math.pi * fallen)) / 2
-        return [self.lr * share / (1 - BETAS[0] ** t), 1 - BETAS[1] ** t]
+        return self.lr * (t / rise if t < rise else (1 + math.cos(math.pi * fallen)) / 2)
 
 
 # "We run SGD with batch size 8 for 40000 steps, where the learning rate is fixed to 1e-3", says the paper. The release
@@ -143,18 +137,15 @@ def _train(
     saved = files.resume(models, abouts) if files else [{}] * len(models)
     group = grouped(grid, compile)
     features = unit_bank(models[0], bank, samplers[0].ways)
-    state = {kind: {name: torch.zeros_like(p) for name, p in group.trained().items()} for kind in schedule.state}
-
-    def state_of(i: int) -> dict[str, Tensor]:
-        return {f"{kind}.{name}": own for kind, of in state.items() for name, own in group.of_model(i, of).items()}
-
-    for i, tensors in enumerate(saved):
-        for name, own in state_of(i).items():
-            own.copy_(tensors.get(name, own))
-    step = _compiled(train_step) if compile else train_step
-    advance = functools.partial(step, group, group.trained(), state, schedule, features)
-
     first, watched = len(abouts[0]["history"]) * schedule.every, report is None and sys.stderr.isatty()
+    optimiser = Optimiser(group, schedule, first, saved)
+    gradients = _compiled(gradients_of) if compile else gradients_of
+
+    def advance(step: int, tasks: Sequence[Tensor], noise: list[Tensor | None] | None) -> Tensor:
+        scores, found = gradients(group, optimiser.parameters, features, tasks, noise)
+        optimiser.step(step, found)
+        return scores
+
     bar = tqdm(total=schedule.steps, initial=min(first, schedule.steps), unit="step", disable=not watched)
     with threads(abouts[0]["threads"]), bar:
         say = bar.set_postfix_str if watched else report or _to_stderr
@@ -168,7 +159,8 @@ def _train(
             for about, row in zip(abouts, rows, strict=True):
                 about["history"].append(row)
             if files:
-                files.save(models, [state_of(i) for i in range(len(models))], abouts, stop == schedule.steps)
+                kept = [optimiser.state_of(i) for i in range(len(models))]
+                files.save(models, kept, abouts, stop == schedule.steps)
             say(_line(rows, schedule.steps))
     return [about["history"] for about in abouts]
 
@@ -188,8 +180,7 @@ def _train_steps(
     for step, tasks in enumerate(streams, start):
         stacked = [torch.stack([getattr(one, name) for one in tasks]) for name in SEEN]
         noise = group.noise(schedule.batch, schedule.seed, step)
-        rates = torch.tensor(schedule.rates(step)) if schedule.optimiser == "adam" else None
-        sums = sums + advance(stacked, noise, rates)
+        sums = sums + advance(step, stacked, noise)
         bar.update()
     losses, accuracies = (sums / (stop - start)).tolist()
     if not any(map(math.isfinite, losses)):
@@ -201,83 +192,95 @@ def _train_steps(
     ]
 
 
-def train_step(
+def gradients_of(
     group: Group,
     parameters: dict[str, Tensor],
-    state: Mapping[str, Mapping[str, Tensor]],
-    schedule: Schedule,
     bank: Tensor,
     tasks: Sequence[Tensor],
     noise: list[Tensor | None] | None,
-    rates: Tensor | None = None,
-) -> Tensor:
-    """Take one step of SGD or Adam, as `torch.optim` has them, in place.
+) -> tuple[Tensor, list[Tensor]]:
+    """Return losses and accuracies on some episodes, and the gradients of the losses.
 
-    Drawing features from the bank, the loss, its gradient and the update are all in here, so that a compiler can make
-    one piece of the whole step.
+    Drawing features from the bank, the loss and its gradient are all in here, so that a compiler can make one piece of
+    them.
 
     Args:
         group: the models.
         parameters: their parameters, by name.
-        state: what the optimiser keeps, by kind and then by the parameters' names.
-        schedule: settings of the outer loop.
         bank: unit features, `[N, d]`.
         tasks: support, support_labels, query and query_labels, `[S, B, ...]`; images are rows of the bank.
         noise: what `group.noise` drew.
-        rates: Adam's rates for this step; None means SGD.
 
     Returns:
-        losses and accuracies, `[2, M]`.
+        losses and accuracies, `[2, M]`, and a gradient for each of the parameters.
     """
     support, support_labels, query, query_labels = tasks
-    tasks = rows(bank, support), support_labels, rows(bank, query), query_labels, noise
+    seen = rows(bank, support), support_labels, rows(bank, query), query_labels, noise
 
     def loss(values: dict[str, Tensor]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        losses, accuracies = torch.func.functional_call(group, values, tasks)
+        losses, accuracies = torch.func.functional_call(group, values, seen)
         return losses.sum(), (losses, accuracies)
 
     if torch.compiler.is_compiling():  # autograd itself cannot be compiled; eagerly it is the faster of the two
         fixed = {name: p.detach() for name, p in parameters.items()}
-        gradients, (_, (losses, accuracies)) = torch.func.grad_and_value(loss, has_aux=True)(fixed)
+        found, (_, (losses, accuracies)) = torch.func.grad_and_value(loss, has_aux=True)(fixed)
+        gradients = list(found.values())
     else:
-        losses, accuracies = group(*tasks)
-        gradients = dict(zip(parameters, torch.autograd.grad(losses.sum(), parameters.values()), strict=True))
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            own = {kind: of[name] for kind, of in state.items()}
-            if rates is None:
-                _sgd(parameter, gradients[name], schedule, **own)
-            else:
-                _adam(parameter, gradients[name], *rates.to(parameter).unbind(), **own)
-        return torch.stack([losses, accuracies])
+        losses, accuracies = group(*seen)
+        gradients = list(torch.autograd.grad(losses.sum(), parameters.values()))
+    return torch.stack([losses, accuracies]).detach(), gradients
 
 
-def _sgd(parameter: Tensor, gradient: Tensor, schedule: Schedule, momentum: Tensor | None = None) -> None:
-    """Update a parameter as `torch.optim.SGD` does, with Nesterov momentum if there is any."""
-    gradient = gradient.add(parameter, alpha=schedule.weight_decay)
-    parameter.sub_(gradient, alpha=schedule.lr)
-    if momentum is not None:
-        momentum.mul_(schedule.momentum).add_(gradient)
-        parameter.sub_(momentum, alpha=schedule.lr * schedule.momentum)  # Nesterov's
+class Optimiser:
+    """SGD or Adam of `torch.optim` for a group, with its state as tensors that checkpoints keep model by model."""
 
+    def __init__(self, group: Group, schedule: Schedule, step: int, saved: Sequence[Mapping[str, Tensor]]) -> None:
+        """Start at a step of the schedule, from the state that each model's checkpoint has, if it has any."""
+        self.group, self.schedule, self.parameters = group, schedule, group.trained()
+        parameters = list(self.parameters.values())
+        fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
+        if schedule.optimiser == "adam":
+            self.kept = ["exp_avg", "exp_avg_sq"]
+            self.torchs = torch.optim.Adam(parameters, schedule.lr, fused=fused)
+        else:
+            self.kept = ["momentum_buffer"] if schedule.momentum else []
+            options = {"weight_decay": schedule.weight_decay, "nesterov": bool(schedule.momentum), "fused": fused}
+            self.torchs = torch.optim.SGD(parameters, schedule.lr, schedule.momentum, **options)
+        for p in parameters:
+            self.torchs.state[p] = {kind: torch.zeros_like(p, requires_grad=False) for kind in self.kept}
+            if schedule.optimiser == "adam":
+                self.torchs.state[p]["step"] = torch.tensor(float(step), device=p.device)
+        for i, tensors in enumerate(saved):
+            for name, own in self.state_of(i).items():
+                own.copy_(tensors.get(name, own))
 
-def _adam(parameter: Tensor, gradient: Tensor, rate: Tensor, unbias: Tensor, momentum: Tensor, square: Tensor) -> None:
-    """Update a parameter as `torch.optim.Adam` does."""
-    momentum.lerp_(gradient, 1 - BETAS[0])
-    square.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
-    parameter.sub_(rate * momentum / ((square / unbias).sqrt() + EPSILON))
+    def step(self, number: int, gradients: Sequence[Tensor]) -> None:
+        """Take the step with this number, counted from 0."""
+        for parameter, gradient in zip(self.parameters.values(), gradients, strict=True):
+            parameter.grad = gradient.contiguous()  # fused updates read memory in the order of the parameter
+        self.torchs.param_groups[0]["lr"] = self.schedule.rate(number)
+        self.torchs.step()
+        self.torchs.zero_grad()
+
+    def state_of(self, i: int) -> dict[str, Tensor]:
+        """Return the state that belongs to model i, by names such as "exp_avg.scale"."""
+        found = {}
+        for kind in self.kept:
+            state = {name: self.torchs.state[p][kind] for name, p in self.parameters.items()}
+            found |= {f"{kind}.{name}": own for name, own in self.group.of_model(i, state).items()}
+        return found
 
 
 class NoCompiler(RuntimeError):
     """torch.compile does not work here; the message is what it said on its first call."""
 
 
-def _compiled(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the compiled step. Its first call raises `NoCompiler` where torch.compile does not work."""
+def _compiled(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the compiled function. Its first call raises `NoCompiler` where torch.compile does not work."""
     chosen, works = torch.compile(step, dynamic=False), False
 
     @torch.no_grad()
-    def call(*arguments: Any) -> Tensor:
+    def call(*arguments: Any) -> Any:
         nonlocal works
         if works:
             return chosen(*arguments)

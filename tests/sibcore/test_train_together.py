@@ -381,10 +381,10 @@ def test_a_step_and_an_answer_need_no_other_device_than_that_of_the_models(optio
     group = grouped(models, compiled)
     bank = torch.zeros(20, DIM, device="meta")
     support, query = (torch.zeros(1, 4, size, dtype=torch.long, device="meta") for size in (WAYS, 12))
-    state = {"momentum": {name: torch.zeros_like(p) for name, p in group.trained().items()}}
     noise = [torch.zeros(3, 4, WAYS, DIM, device="meta")] if options.get("fidelity") else [None]
     tasks = support, support, query, query
-    result = meta.train_step(group, group.trained(), state, Schedule(), bank, tasks, noise)
+    result, gradients = meta.gradients_of(group, group.trained(), bank, tasks, noise)
+    meta.Optimiser(group, Schedule(), 0, []).step(0, gradients)
     assert (result.shape, result.device.type) == ((2, 1), "meta")
     answer = group.answer(bank[:WAYS].expand(4, -1, -1), support[0], bank[:12].expand(4, -1, -1))
     assert (answer.shape, answer.device.type) == ((1, 4, 12, WAYS), "meta")
