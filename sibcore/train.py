@@ -127,7 +127,8 @@ def _train(
     """Train the models of a grid, eagerly or compiled, and return their histories in one list."""
     models = [model for stream in grid for model in stream]
     data = [bank, *([validation[0], validation[1].support, validation[1].query] if validation else [])]
-    code = fingerprint.code_of(train, *{type(model) for model in models})
+    learned = [*models, *(model.xi for model in models if isinstance(model, SIB) and model.xi)]
+    code = fingerprint.code_of(train, *{type(module) for module in learned})
     same = {"schedule": asdict(schedule), "data": hash_of(data), "code": code}  # or a checkpoint does not go on
     abouts = [
         {"model": model.setup, "tasks": sampler.setup, **same, "history": [], "threads": torch.get_num_threads()}
