@@ -50,6 +50,23 @@ find_python() {
     die "no Python 3.10 or newer found on PATH; install one from your system's packages or https://www.python.org"
 }
 
+# Whether the environment that would be used has what this checkout needs, and this checkout itself.
+is_set_up() {
+    local prefix=${VIRTUAL_ENV:-$PWD/.venv}
+    [[ -n ${CONDA_PREFIX:-} && ${CONDA_DEFAULT_ENV:-base} != base && -z ${VIRTUAL_ENV:-} ]] && prefix=$CONDA_PREFIX
+    python=$prefix/bin/python
+    [[ -x $python && -f $prefix/.sibcore-installed && $(<"$prefix/.sibcore-installed") == "$(wanted)" ]]
+}
+
+# What a finished installation is marked with: a hash of the requirements, and the checkout that is installed.
+wanted() {
+    "$python" - <<'PY'
+import hashlib, pathlib
+files = "requirements.txt", "requirements-cuda.txt", "pyproject.toml"
+print(hashlib.sha256(b"".join(pathlib.Path(f).read_bytes() for f in files)).hexdigest(), pathlib.Path.cwd())
+PY
+}
+
 set_up() {
     if [[ -n ${VIRTUAL_ENV:-} || (-n ${CONDA_PREFIX:-} && ${CONDA_DEFAULT_ENV:-base} != base) ]]; then
         python=$(find_python)
@@ -74,13 +91,11 @@ set_up() {
 install() {
     local stamp wanted
     stamp=$("$python" -c 'import sys; print(sys.prefix)')/.sibcore-installed
-    wanted=$("$python" - <<'PY'
-import hashlib, pathlib
-files = "requirements.txt", "requirements-cuda.txt", "pyproject.toml"
-print(hashlib.sha256(b"".join(pathlib.Path(f).read_bytes() for f in files)).hexdigest(), pathlib.Path.cwd())
-PY
-)
+    wanted=$(wanted)
     [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && return
+    if [[ -f $stamp && $(<"$stamp") != *" $PWD" ]]; then
+        echo "this environment held the checkout $(cut -d' ' -f2- "$stamp"); from now on it holds this one: use one for each"
+    fi
     echo "installing the pinned packages (once; some minutes)"
     # The lock names every package there is need of, with its hashes: nothing else is looked for, nothing else accepted.
     local locked=("$python" -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps)
@@ -140,6 +155,10 @@ case ${1:-} in
         exec "$python" -m sibrepro "$@"
         ;;
     "" | -*)
+        if [[ " $* " == *" --list "* ]] && ! is_set_up; then
+            echo "would first set up the environment, for some minutes; then all notebooks would run"
+            exit 0
+        fi
         set_up
         exec "$python" -m sibrepro run --report "$@"
         ;;

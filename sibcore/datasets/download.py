@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
+from types import ModuleType
 
 from filelock import FileLock
 
@@ -29,14 +30,14 @@ def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
         accept_terms: whether the user accepts the terms of the owners, for a set that has such terms.
     """
     data, folder = module(name), cache_folder(to)
-    if not hasattr(data, "FOUND_AS"):
-        raise ValueError(f"there is nothing to download for {name}: {data.HELP}")
+    if not hasattr(data, "URL") and name != "cifar-fs":
+        raise ValueError(f"there is nothing to download for {name}: {how_to_get(data)}")
     if hasattr(data, "TERMS") and not accept_terms:
         raise ValueError(f"{name} is downloaded only for those who accept its terms: {data.TERMS}; {data.HELP}")
     try:
-        if hasattr(data, "URL"):
-            return fetch(data.URL, folder / f"{name}.zip", data.check_listing)
-        return _cifar100(folder)
+        if name == "cifar-fs":
+            return _cifar100(folder)
+        return fetch(data.URL, folder / f"{name}.zip", data.check_listing)
     except OSError as error:
         raise ValueError(f"{name}: {error}") from error
 
@@ -46,15 +47,20 @@ def overview() -> str:
     lines = []
     for name in MODULES:
         data = module(name)
-        state = data.HELP
+        state = how_to_get(data)
         if hasattr(data, "FOUND_AS"):
             try:
-                state = f"found: {find_source(name, None, data.FOUND_AS, data.HELP)}"
+                state = f"found: {find_source(name, None, data.FOUND_AS, state)}"
             except FileNotFoundError:
-                state = f"not here: {data.HELP}"
+                state = f"not here: {state}"
         about = data.__doc__.partition("\n")[0]
         lines += [name, f"    {about}", f"    {state}"]
     return "\n".join(lines)
+
+
+def how_to_get(data: ModuleType) -> str:
+    """Return what the module of an image set says of how to get it."""
+    return getattr(data, "HELP", "its module does not say how to get it (HELP)")
 
 
 def _cifar100(folder: Path) -> Path:

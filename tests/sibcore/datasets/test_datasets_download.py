@@ -6,12 +6,14 @@ import hashlib
 import http.server
 import io
 import pickle
+import sys
 import tarfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -425,3 +427,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_without_a_traceback(tmp_pat
     (tmp_path / "file").touch()
     assert main(["data", "get", "pacs", "--to", str(tmp_path / "file")]) == 2
     assert "pacs" in capsys.readouterr().err
+
+
+def test_a_module_that_does_not_say_how_to_get_its_images_is_listed_all_the_same(monkeypatch):
+    bare = ModuleType("sibcore.datasets.blobs", "Coloured blobs.")
+    monkeypatch.setitem(sys.modules, bare.__name__, bare)
+    monkeypatch.setattr(datasets, "MODULES", (*datasets.MODULES, "blobs"))
+    monkeypatch.setattr(download, "MODULES", datasets.MODULES)
+    assert "blobs\n    Coloured blobs.\n    its module does not say how to get it (HELP)" in download.overview()
+    with pytest.raises(ValueError, match="there is nothing to download for blobs"):
+        download.get("blobs")
