@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import warnings
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -21,7 +22,8 @@ COUNTS = {  # published number of images, in the order of CLASSES
     "photo": (189, 202, 182, 186, 199, 280, 432),
     "sketch": (772, 740, 753, 608, 816, 80, 160),
 }
-DOMAINS = tuple(COUNTS)
+Domain = Literal["art_painting", "cartoon", "photo", "sketch"]
+DOMAINS: tuple[str, ...] = get_args(Domain)  # in the order of `COUNTS`
 
 # The original site is gone. A public repository keeps the files, here pinned to one commit. GitHub may pack the archive
 # of a commit into other bytes one day, so LISTING is the hash of the listing of its pictures.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sibcore.datasets import pacs
-from sibcore.datasets.pacs import DOMAINS
+from sibcore.datasets.pacs import DOMAINS, Domain
 from sibrepro.facts import Experiment, Record, facts, flat
 from sibrepro.meta_training.settings import XiName
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
@@ -103,7 +103,7 @@ class StagesNotebook:
     first_steps: Count = Field(300, description="stage 1 from images: training steps")
     first_batch: Count = Field(24, description="stage 1 from images: images of each source in a step")
     peak_lr: Positive = Field(1e-3, description="stage 1 from images: highest learning rate")
-    targets: Several[Literal[DOMAINS]] = Field([*DOMAINS], description="domains that are the target in turn")
+    targets: Several[Domain] = Field([*DOMAINS], description="domains that are the target in turn")
     K: Several[NonNegative] = Field([0, 3], description="synthetic gradient steps")
     xi: XiName = Field("set", description="synthetic gradient network, a name in sibcore.xi.XIS")
     tasks: Literal["shift", "sources", ""] = Field(
