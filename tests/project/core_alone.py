@@ -13,6 +13,7 @@ import sys
 import time
 
 import torch  # before packages are blocked: torch itself uses some of them where it finds them
+import torch._dynamo  # which torch.optim imports, and which asks for packages that need not be there
 
 
 class Blocked(importlib.abc.MetaPathFinder):
