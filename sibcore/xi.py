@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 Norm = Literal["task", "running", "none"]
 EPSILON = 1e-5  # keeps the variance of a norm away from zero, as in torch's batch normalisation
-FUSED = True  # whether evaluation computes a norm and the layer after it at once, see `norm_and_affine`
+FUSED = True  # whether a norm and the layer after it are computed at once, see `norm_and_affine`
 
 
 class Context(NamedTuple):
@@ -96,13 +96,13 @@ class MLPXi(Xi):
     def forward(self, logits: Tensor, context: Context | None = None) -> Tensor:
         """Return ξ(ŷ) `[B, n, k]`; the context plays no part."""
         h = logits.permute(2, 0, 1)  # [k, B, n]: sums over queries run over neighbouring numbers
-        h = affine(self.layers[0], h)
+        h = affine(self.layers[0].weight, self.layers[0].bias, h)
         for number, layer in enumerate(self.layers[1:]):
-            h = F.relu(h, inplace=True)
-            if FUSED and self.normalise == "task" and is_eager_evaluation():
+            h = F.relu(h, inplace=is_eager_evaluation())  # in place autograd would have to copy
+            if FUSED and self.normalise == "task":
                 h = norm_and_affine(layer, h, self.gains[number], self.shifts[number])
             else:
-                h = affine(layer, self.norm(h, number))
+                h = affine(layer.weight, layer.bias, self.norm(h, number))
         return h.permute(1, 2, 0)
 
     def norm(self, h: Tensor, number: int) -> Tensor:
@@ -111,7 +111,7 @@ class MLPXi(Xi):
             return h
         gain, shift = self.gains[number][:, None, None], self.shifts[number][:, None, None]
         if self.normalise == "task":
-            return standardise(h, gain, shift)
+            return gain * standardise(h) + shift
         return gain * self.averages[number](h.transpose(0, 1)).transpose(0, 1) + shift
 
 
@@ -186,27 +186,30 @@ XIS: dict[str, type[Xi]] = {
 }
 
 
-def affine(layer: nn.Linear, h: Tensor) -> Tensor:
+def affine(weight: Tensor, bias: Tensor, h: Tensor) -> Tensor:
     """Apply a linear layer to the first dimension: `h [inputs, B, n]` → `[outputs, B, n]`."""
-    weight, bias = layer.weight, layer.bias[:, None]
     if is_eager_evaluation():  # a product for each episode, in the order of memory: these spread over the cores
-        return torch.baddbmm(bias, weight.expand(h.shape[1], -1, -1), h.transpose(0, 1)).transpose(0, 1)
+        weights = weight.expand(h.shape[1], -1, -1)
+        return torch.baddbmm(bias[:, None], weights, h.transpose(0, 1)).transpose(0, 1)
     # one product for all queries: training is faster with it, compiled by a third
-    return torch.addmm(bias, weight, h.flatten(1)).unflatten(1, h.shape[1:])
+    return (weight @ h.flatten(1) + bias[:, None]).unflatten(1, h.shape[1:])
 
 
 def norm_and_affine(layer: nn.Linear, h: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
-    """Return `affine(layer, standardise(h, gain, shift))`, with fewer passes over memory and without a gradient.
+    """Return a layer's output for `gain * standardise(h) + shift`, with fewer passes over memory.
 
-    Instead of dividing all its activations by their deviations, an episode divides its own copy of the weights. The
-    input `h [inputs, B, n]` is overwritten. `FUSED = False` switches this off.
+    The gain and the shift go into the layer's weights and biases. In evaluation the deviations do so, too: an episode
+    divides its own copy of the weights instead of all its activations, and `h [inputs, B, n]` is overwritten.
+    `FUSED = False` switches this rewrite off.
     """
+    weight, bias = layer.weight * gain, layer.bias + layer.weight @ shift
+    if not is_eager_evaluation():
+        return affine(weight, bias, standardise(h))
     h = h.transpose(0, 1)  # [B, inputs, n], as it is in memory
     h = h.sub_(h.mean(-1, keepdim=True))
     variance = torch.linalg.vector_norm(h, dim=-1).square() / h.shape[-1]
-    weight = layer.weight * (gain * torch.rsqrt(variance + EPSILON)).unsqueeze(1)  # [B, outputs, inputs]
-    bias = layer.bias + layer.weight @ shift
-    return torch.baddbmm(bias[:, None], weight, h).transpose(0, 1)
+    weights = weight * torch.rsqrt(variance + EPSILON).unsqueeze(1)  # [B, outputs, inputs]
+    return torch.baddbmm(bias[:, None], weights, h).transpose(0, 1)
 
 
 def is_eager_evaluation() -> bool:
@@ -219,15 +222,14 @@ def linear(weight: Tensor, h: Tensor) -> Tensor:
     return (weight @ h.flatten(1)).unflatten(1, h.shape[1:])
 
 
-def standardise(h: Tensor, gain: Tensor | float = 1.0, shift: Tensor | float = 0.0) -> Tensor:
-    """Give the last dimension mean 0 and variance 1; then multiply by `gain` and add `shift`.
+def standardise(h: Tensor) -> Tensor:
+    """Give the last dimension mean 0 and variance 1.
 
     This is a layer norm. Written out it is faster on a CPU, several times so when compiled. Only where autograd has to
     follow it operation by operation is torch's own faster.
     """
     if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        h = F.layer_norm(h, h.shape[-1:], eps=EPSILON)
-        return torch.addcmul(shift, gain, h) if isinstance(gain, Tensor) else h
+        return F.layer_norm(h.flatten(0, -2), h.shape[-1:], eps=EPSILON).view(h.shape)
     h = h - h.mean(-1, keepdim=True)
     variance = torch.linalg.vector_norm(h, dim=-1, keepdim=True).square() / h.shape[-1]
-    return h * (gain * torch.rsqrt(variance + EPSILON)) + shift
+    return h * torch.rsqrt(variance + EPSILON)

@@ -41,7 +41,7 @@ CELLS = (
 # a file, what stands there, and what a slip would make of it
 MUTATIONS = {
     "the sign of a term of the step": ("sibcore/step.py", "error, features, alpha=-1)", "error, features, alpha=+1)"),
-    "ξ": ("sibcore/xi.py", "F.relu(h, inplace=True)", "torch.tanh(h)"),
+    "ξ": ("sibcore/xi.py", "F.relu(h, inplace=is_eager_evaluation())", "torch.tanh(h)"),
     "the episode sampler": ("sibcore/episodes.py", "torch.full((), self.seed,", "torch.full((), self.seed + 1,"),
     "the evaluation": ("sibcore/evaluate.py", "logits.max(-1).indices", "logits.min(-1).indices"),
 }
