@@ -12,7 +12,7 @@ from __future__ import annotations
 
 __version__ = "0.2.0"
 
-from sibcore import adapt, episodes, evaluate, group, reference, sib, stack, train, xi, zoo
+from sibcore import adapt, episodes, evaluate, group, reference, sib, stack, step, train, xi, zoo
 from sibcore.adapt import Adapter
 from sibcore.apply.classifier import SIBClassifier
 from sibcore.device import pick_device
@@ -41,6 +41,7 @@ __all__ = [
     "reference",
     "sib",
     "stack",
+    "step",
     "train",
     "xi",
     "zoo",

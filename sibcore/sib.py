@@ -1,8 +1,8 @@
 """The synthetic information bottleneck (SIB) for few-shot classification, for a batch of episodes.
 
-    θ⁰ = λ(dˡ)                                                      initialisation from the support set
-    θᵏ⁺¹ = θᵏ − η [ Σ_i ξ(ŷ_i) ∂ŷ_i/∂w + ∇ KL(q_θ ‖ p_ψ) ]           eq. (sib), with w ~ q_θ
-    ŷ_ij = scale (bias + cos(f_i, w_j))                             cosine classifier
+    θ⁰ = λ(dˡ)                                                from the support set
+    θᵏ⁺¹ = θᵏ − η [ Σ_i ξ(ŷ_i) ∂ŷ_i/∂w + ∇ KL(q_θ ‖ p_ψ) ]     eq. (sib), with w ~ q_θ
+    ŷ_ij = scale (bias + cos(f_i, w_j))                       cosine classifier
 
 ξ comes from `sibcore.xi` and the step from `sibcore.step`. The step is written in closed form, so that the forward pass
 needs no autograd and training no double backward. `sibcore.reference` has the same with plain autograd, for one

@@ -63,7 +63,7 @@ def build(
 def _write_reference(folder: Path) -> None:
     """Write the reference of the modules in `REFERENCE` from their docstrings, with pdoc."""
     version = f"sibcore {sibcore.__version__}"
-    pdoc.render.configure(docformat="markdown", search=False, show_source=False, math=False, footer_text=version)
+    pdoc.render.configure(docformat="google", search=False, show_source=False, math=False, footer_text=version)
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
