@@ -21,6 +21,7 @@ from sibcore.evaluate import Evaluation
 from sibcore.sib import SIB
 from sibcore.train import SCHEDULES, Schedule, load_sib
 from sibcore.zoo import load_pretrained
+from sibcore.zoo.banks import load_features
 
 __all__ = [
     "SCHEDULES",
@@ -35,6 +36,7 @@ __all__ = [
     "episodes",
     "evaluate",
     "group",
+    "load_features",
     "load_pretrained",
     "load_sib",
     "pick_device",

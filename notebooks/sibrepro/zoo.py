@@ -38,6 +38,10 @@ NETWORKS: dict[str, tuple[str, str]] = {
     "conv4-64-mini-imagenet": ("pretrain-1bb5f0f0eb68", MINI),
     "conv4-128-mini-imagenet": ("pretrain-98acb6990a73", MINI),
 }
+# The feature banks: the image set and the network of each, and the published run that pretrained the network.
+BANKS: dict[str, tuple[str, str, str]] = {
+    "cifar-fs-conv4-64": ("conv4-64", "pretrain-40e8d8a042c7", CIFAR),
+}
 # Networks with weights by others, which a package contains or downloads: what each is, and its licence.
 IMAGENET = {
     "efficientnet-lite0": ("EfficientNet-Lite0", "Apache-2.0"),
@@ -53,8 +57,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def cards() -> list[Card]:
-    """Return the cards of all models, made from the published runs and the files of weights."""
-    return [*map(_sib, SIBS), *map(_network, NETWORKS), *map(_imagenet, IMAGENET)]
+    """Return the cards of all models and feature banks, made from the published runs and the files of weights."""
+    return [*map(_sib, SIBS), *map(_network, NETWORKS), *map(_imagenet, IMAGENET), *map(_bank, BANKS)]
 
 
 def write() -> list[Path]:
@@ -120,6 +124,15 @@ def _imagenet(name: str) -> Card:
     """Return the card of a network with weights by others."""
     what, licence = IMAGENET[name]
     return Card(name=name, what=f"network, {what}", trained_on="ImageNet", licence=licence, network=name)
+
+
+def _bank(name: str) -> Card:
+    """Return the card of a feature bank."""
+    network, run, data = BANKS[name]
+    file = paths.published() / "features" / f"{name}.safetensors"
+    commit = provenance.git("log", "-1", "--format=%H", "--", str(file)) or ""
+    about = {"trained_on": data, "licence": TERMS[data], "network": network, "fact": run, "commit": commit}
+    return Card(name=name, what=zoo.BANK, **about, **_file(file))
 
 
 def _record(run: str) -> Record:

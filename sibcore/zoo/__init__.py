@@ -21,13 +21,14 @@ from sibcore.transduce import resized
 
 HERE = Path(__file__).parent
 ANY_WAY = "any-way"  # the SIB for any number of ways, shots and queries, and for any features
+BANK = "features"  # what the card of a feature bank says that it is
 IMAGENET_SIZE = 224  # side in pixels of the images that networks with ImageNet's weights were trained on
 COLUMNS = ("name", "what", "trained on", "ways", "shots", "accuracy", "size", "licence")
 
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """The description of a model."""
+    """The description of a model, or of a feature bank."""
 
     name: str
     what: str
@@ -49,6 +50,11 @@ class Card:
     def is_network(self) -> bool:
         """Whether this is a feature network and not a SIB."""
         return self.network == self.name
+
+    @property
+    def is_bank(self) -> bool:
+        """Whether this is a feature bank, which `load_features` loads, and not a model."""
+        return self.what == BANK
 
 
 @functools.cache
@@ -78,6 +84,8 @@ def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, 
         steps: K, the number of synthetic gradient steps.
     """
     known = card(name)
+    if known.is_bank:
+        raise ValueError(f"{name} is a feature bank: load it with sibcore.load_features")
     sizes_given = (ways, dim, steps) != (None, None, None)
     if known.is_network:
         if sizes_given:

@@ -29,7 +29,7 @@ def test_cards_say_what_the_published_facts_say():
 
 def test_each_accuracy_is_a_metric_of_a_published_run():
     tested = [card for card in zoo.cards().values() if card.accuracy is not None]
-    assert {card.name for card in zoo.cards().values()} - {card.name for card in tested} == set(maintained.IMAGENET)
+    assert {card.name for card in zoo.cards().values()} - {card.name for card in tested} == {*maintained.IMAGENET, *maintained.BANKS}
     for card in tested:
         run, metric = card.fact.split()
         metrics = published.find(run.rpartition("-")[0])[run].metrics
@@ -41,8 +41,9 @@ def test_every_file_is_there_and_small_ones_are_part_of_an_installation():
         if card.file:
             path = zoo.path(card)
             assert (sha256(path), path.stat().st_size) == (card.sha256, card.bytes)
-            assert card.file.startswith("sibcore/zoo/") == (not card.is_network)
-            assert bool(card.commit) == card.is_network
+            installed = not (card.is_network or card.is_bank)
+            assert card.file.startswith("sibcore/zoo/") == installed
+            assert bool(card.commit) == (not installed)
 
 
 def test_the_table_has_every_model_and_its_accuracy():
@@ -54,7 +55,7 @@ def test_the_table_has_every_model_and_its_accuracy():
         assert card.interval is None or f"{card.accuracy:.1f} ± {card.interval:.1f} %" in line
 
 
-@pytest.mark.parametrize("name", [name for name, card in zoo.cards().items() if not card.is_network])
+@pytest.mark.parametrize("name", [name for name, card in zoo.cards().items() if not (card.is_network or card.is_bank)])
 def test_sibs_load_frozen_and_as_published(name):
     model = sibcore.load_pretrained(name)
     assert isinstance(model, SIB)
@@ -64,6 +65,20 @@ def test_sibs_load_frozen_and_as_published(name):
     tensors, _ = published.find(run.rpartition("-")[0])[run].files.checkpoint("best")
     for key, tensor in model.state_dict().items():
         torch.testing.assert_close(tensor, tensors[f"model.{key}"], rtol=0, atol=0)
+
+
+def test_features_load_split_by_split_and_other_names_are_refused():
+    banks = sibcore.load_features("cifar-fs", "conv4-64")
+    assert {split: tuple(bank.features.shape) for split, bank in banks.items()} == {
+        "train": (38_400, 256),
+        "val": (9_600, 256),
+        "test": (12_000, 256),
+    }
+    assert all((bank.labels.bincount() == 600).all() for bank in banks.values())
+    with pytest.raises(ValueError, match="expected one of cifar-fs-conv4-64"):
+        sibcore.load_features("cifar-fs", "resnet18")
+    with pytest.raises(ValueError, match="load_features"):
+        sibcore.load_pretrained("cifar-fs-conv4-64")
 
 
 def test_a_network_of_ours_loads_with_its_sizes():

@@ -23,9 +23,9 @@ BINS = 10  # The number of bins of confidence in a reliability diagram.
 MOST_TASKS = 2000
 
 
-def inside(trained: Record) -> Record:
+def diagnostics(trained: Record) -> Record:
     """Return the run that diagnoses the SIB of a few-shot run."""
-    return INSIDE.run(FEW_SHOT.settings_of(trained), trained=trained)
+    return DIAGNOSTICS.run(FEW_SHOT.settings_of(trained), trained=trained)
 
 
 def compute(p: FewShot, inputs: tuple[SIB, Banks]) -> Numbers:
@@ -125,4 +125,6 @@ def in_the_plane(query: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 # The ids of published runs begin with an experiment's name, so this one keeps its old name, "anatomy".
-INSIDE = Experiment("anatomy", FewShot, compute, trained_with, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.01})
+DIAGNOSTICS = Experiment(
+    "anatomy", FewShot, compute, trained_with, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.01}
+)

@@ -20,7 +20,8 @@ from sibcore.datasets.base import ImageSet
 from sibcore.device import pick_device
 from sibcore.files import pack, read_tensors, sha256
 from sibcore.vision.backbones import load_network
-from sibcore.vision.features import Features, extract, features_hash
+from sibcore.vision.features import Features, extract
+from sibcore.zoo.banks import read_banks
 from sibrepro import paths
 from sibrepro.facts import checksums, provenance
 
@@ -49,18 +50,7 @@ def existing(dataset: str, backbone: str) -> Path:
 
 def load(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Features]:
     """Return the features by split."""
-    tensors, about = read_tensors(existing(dataset, backbone))
-    features = dequantise(tensors["codes"], tensors["low"], tensors["step"])
-    banks = {}
-    for split, names in about["splits"].items():
-        # Labels count the classes of the split, as those of `ImageSet.split_labels` do; -1 is a class of another split.
-        label_of = torch.tensor([names.index(name) if name in names else -1 for name in about["classes"]])
-        labels = label_of[tensors["labels"].long()]
-        chosen = features[labels >= 0]
-        no_views = chosen.new_empty(0, *chosen.shape)
-        content = features_hash({"features": chosen, "views": no_views})
-        banks[split] = Features(chosen, no_views, labels[labels >= 0], tuple(names), content)
-    return banks
+    return read_banks(existing(dataset, backbone))
 
 
 def about(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, Any]:
@@ -105,8 +95,3 @@ def quantise(features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     step = (high - low) / LEVELS
     codes = ((features - low) / step.clamp_min(torch.finfo(step.dtype).tiny)).round().to(torch.uint8)
     return codes, low, step
-
-
-def dequantise(codes: Tensor, low: Tensor, step: Tensor) -> Tensor:
-    """Return the features, float32 `[N, d]`, that `quantise` stored."""
-    return torch.addcmul(low, codes.to(step.dtype), step)

@@ -13,7 +13,7 @@ from sibcore.episodes import EpisodeSampler
 from sibcore.sib import SIB
 from sibcore.vision.features import Features
 from sibrepro.meta_training import shipped
-from sibrepro.meta_training.along_the_steps import BEYOND, BINS, diagnose, inside
+from sibrepro.meta_training.along_the_steps import BEYOND, BINS, diagnose, diagnostics
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import few_shot
 
@@ -84,7 +84,7 @@ def test_a_trained_sib_is_diagnosed_on_its_test_tasks(tmp_path, monkeypatch):
     shipped.make(noisy, untrained_network(tmp_path / "network.safetensors", noisy.images.shape[1]))
     p = FewShot(dataset="noise", features="shipped", K=2, queries=5, steps=5, val_episodes=10, test_episodes=40)
     trained = few_shot(p)
-    record = inside(trained)
+    record = diagnostics(trained)
     assert 100 * record.metrics["accuracy/2"] == pytest.approx(trained.metrics["best/1shot"])
     assert record.arrays["weight"].shape == (2 + BEYOND + 1, BINS)
     assert record.provenance["data"] == trained.provenance["data"] | {"trained": trained.files.checkpoint_hash("best")}

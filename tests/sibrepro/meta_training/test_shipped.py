@@ -14,6 +14,7 @@ from sibcore import datasets
 from sibcore.files import read_tensors, sha256
 from sibcore.vision.backbones import load_network
 from sibcore.vision.features import extract
+from sibcore.zoo.banks import dequantise
 from sibrepro.facts import Record
 from sibrepro.meta_training import shipped
 from sibrepro.meta_training.pretraining import PRETRAIN, Pretraining
@@ -30,14 +31,14 @@ def published_pretraining() -> Record:
 def test_the_error_of_a_number_is_at_most_half_a_step_of_its_dimension(seed, spread, shift):
     features = spread * torch.randn(50, 4, generator=torch.Generator().manual_seed(seed)) + shift
     codes, low, step = shipped.quantise(features)
-    error = (shipped.dequantise(codes, low, step) - features).abs()
+    error = (dequantise(codes, low, step) - features).abs()
     assert codes.dtype == torch.uint8
     assert (error <= step / 2 * (1 + 1e-3) + 1e-6 * abs(shift)).all()
 
 
 def test_a_dimension_that_never_changes_is_kept_exactly():
     features = torch.tensor([[0.0, 7.5], [1.0, 7.5]])
-    assert torch.equal(shipped.dequantise(*shipped.quantise(features)), features)
+    assert torch.equal(dequantise(*shipped.quantise(features)), features)
 
 
 def test_what_is_made_is_found_again_split_by_split(tmp_path, monkeypatch):

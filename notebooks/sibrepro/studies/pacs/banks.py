@@ -22,6 +22,7 @@ from torch import Tensor
 from sibcore.datasets.base import ImageSet
 from sibcore.files import key_of, pack, read_tensors, sha256
 from sibcore.sib import class_means, unit
+from sibcore.zoo.banks import dequantise
 from sibrepro.facts import Record, checksums, provenance
 from sibrepro.meta_training import shipped
 from sibrepro.studies.pacs.first_stage import FEATURES
@@ -158,7 +159,7 @@ def load() -> Bank:
     parts = {}  # tensors of each network by name
     for name, values in tensors.items():
         if f"{name}:low" in tensors:
-            values = unit(shipped.dequantise(values, tensors[f"{name}:low"], tensors[f"{name}:step"]))
+            values = unit(dequantise(values, tensors[f"{name}:low"], tensors[f"{name}:step"]))
         if ":" not in name:
             network, _, part = name.partition("/")
             parts.setdefault(network, {})[part] = values
