@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
+import pytest
 from PIL import Image
 
 from sibrepro import paths, plots
@@ -35,3 +36,46 @@ def test_a_film_is_shown_as_html_with_its_text_escaped(tmp_path):
     shown = plots.show_film(tmp_path / "film.gif", 'a "b" < c').data
     assert "data:image/gif;base64,R0lG" in shown
     assert 'alt="a &quot;b&quot; &lt; c"' in shown
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("sib", "sib"),
+        ("SIB", "sib"),
+        ("SIB, the paper's ξ", "sib"),
+        ("SIB, K = 3", "sib"),
+        ("sib-set-10", "sib set"),
+        ("SIB, set-aware ξ, wide", "sib set"),
+        ("SIB, equivariant ξ", "sib equivariant"),
+        ("inductive SIB", "sib inductive"),
+        ("SIB, inductive", "sib inductive"),
+        ("nearest-centroid", "nearest centroid"),
+        ("PT-MAP", "pt map"),
+        ("tim", "tim"),
+        ("TIM-ADM", "tim"),
+        ("alpha-tim", "alpha tim"),
+        ("α-TIM", "alpha tim"),
+        ("PADDLE", "paddle"),
+        ("LaplacianShot", "laplacian shot"),
+        ("laplacian-shot", "laplacian shot"),
+        ("TPN", "label propagation"),
+        ("Label propagation (TPN)", "label propagation"),
+        ("soft-k-means", "soft k means"),
+        ("Soft k-means", "soft k means"),
+        ("protoLP", "proto lp"),
+        ("proto-lp", "proto lp"),
+    ],
+)
+def test_a_method_has_one_colour_and_marker_by_whatever_name(method, name):
+    assert (plots.colour(method), plots.marker(method)) == plots.METHODS[name]
+
+
+@pytest.mark.parametrize("method", ["MAML", "Prototypical Network", "time series", "CTM", ""])
+def test_other_methods_are_light_grey(method):
+    assert plots.colour(method) == plots.FAINT
+
+
+def test_markers_tell_methods_of_one_colour_apart():
+    assert len(set(plots.METHODS.values())) == len(plots.METHODS)
+    assert plots.OTHER not in plots.METHODS.values()
