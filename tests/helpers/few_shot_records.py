@@ -20,7 +20,7 @@ from sibrepro.facts import Experiment, Record, publish
 from sibrepro.facts.experiment import EXPERIMENTS
 from sibrepro.facts.record import experiment_of
 from sibrepro.meta_training import shipped
-from sibrepro.meta_training.along_the_steps import INSIDE, diagnose
+from sibrepro.meta_training.along_the_steps import DIAGNOSTICS, diagnose
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.studies.few_shot.imbalance import UNBALANCED
@@ -87,14 +87,14 @@ def rival(accuracy: float, **changes: object) -> Record:
     return record(RIVAL, p, metrics, arrays)
 
 
-def inside(**changes: object) -> Record:
+def diagnosed(**changes: object) -> Record:
     """Return the record of the diagnostics of an untrained SIB, on small random tasks."""
     p = dataclasses.replace(FULL, **changes)
     labels = torch.arange(8).repeat_interleave(20)
     features = torch.randn(160, 6, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(8, 6)[labels]
     bank = Features(features, torch.empty(0), labels, tuple("abcdefgh"), "")
     tasks = EpisodeSampler(labels, p.ways, p.shots, 5, seed=0).sample(0, 120)
-    return record(INSIDE, p, *diagnose(SIB(p.ways, 6, p.K, 0.05), bank, tasks))
+    return record(DIAGNOSTICS, p, *diagnose(SIB(p.ways, 6, p.K, 0.05), bank, tasks))
 
 
 def unbalanced(trained: Record) -> Record:

@@ -55,7 +55,7 @@ def task_in_the_plane(record: Record) -> Figure:
     takes the weight of a class.
 
     Args:
-        record: a run of `sibrepro.meta_training.along_the_steps.INSIDE`, whose arrays hold one task in the plane.
+        record: a run of `sibrepro.meta_training.along_the_steps.DIAGNOSTICS`, whose arrays hold one task in the plane.
     """
     view = {name.removeprefix("view/"): array for name, array in record.arrays.items()}
     queries, support, theta = view["queries"], view["support"], view["theta"]

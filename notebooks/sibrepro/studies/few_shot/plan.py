@@ -16,7 +16,7 @@ from pydantic import Field
 from sibcore import datasets
 from sibrepro.facts import Experiment, Record, facts, flat, single_facts
 from sibrepro.meta_training import settings
-from sibrepro.meta_training.along_the_steps import INSIDE
+from sibrepro.meta_training.along_the_steps import DIAGNOSTICS
 from sibrepro.meta_training.pretraining import PRETRAIN, RECIPES, Pretraining
 from sibrepro.meta_training.runs import AVERAGED, SEEDS, protocol
 from sibrepro.meta_training.settings import FewShot
@@ -183,7 +183,7 @@ def declared() -> dict[Experiment, list[Any]]:
         FEW_SHOT: [p for one in plans for group in one.trained.values() for p in flat(group)],
         RIVAL: [p for one in plans for p in one.rivals.values()],
         UNBALANCED: [p for one in plans for p in one.unbalanced.values()],
-        INSIDE: [first],
+        DIAGNOSTICS: [first],
         COMPRESSION: grid(first, shots=SHOTS, K=(0, 3)),
         JPEG: grid(first, K=(0, 3)),
         PRETRAIN: PRETRAININGS,

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from sibrepro import tables
 from sibrepro.facts import Experiment, Record, facts, flat, single_facts
-from sibrepro.meta_training.along_the_steps import INSIDE
+from sibrepro.meta_training.along_the_steps import DIAGNOSTICS
 from sibrepro.meta_training.runs import SEEDS, protocol, sib_score
 from sibrepro.meta_training.settings import FewShot, Where
 from sibrepro.meta_training.training import FEW_SHOT
@@ -121,12 +121,12 @@ def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, l
 
 def diagnostics(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
     """Return the published diagnostics of the steps inside tasks, at eta = 1e-3 on one shot, by K."""
-    return single_facts(INSIDE, {K: protocol(dataset, backbone, K=K) for K in STEPS})
+    return single_facts(DIAGNOSTICS, {K: protocol(dataset, backbone, K=K) for K in STEPS})
 
 
 def stages(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> list[Record]:
     """Return the published diagnostics of one training with K = 3 that was stopped at several lengths."""
-    return INSIDE.facts(grid(protocol(dataset, backbone, K=3), steps=STAGES))
+    return DIAGNOSTICS.facts(grid(protocol(dataset, backbone, K=3), steps=STAGES))
 
 
 def declared() -> dict[Experiment, list[FewShot]]:
@@ -135,13 +135,13 @@ def declared() -> dict[Experiment, list[FewShot]]:
     stopped = grid(protocol(*origin, K=3), steps=STAGES)
     tied_rates = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
     trained = [*flat(plan(*origin)), *tied_rates, *stopped]
-    return {FEW_SHOT: trained, INSIDE: [*stopped, *grid(protocol(*origin), K=STEPS)]}
+    return {FEW_SHOT: trained, DIAGNOSTICS: [*stopped, *grid(protocol(*origin), K=STEPS)]}
 
 
 def asked(p: SyntheticGradientsNotebook) -> dict[Experiment, list[FewShot]]:
     """Return the runs that the notebook's parameters ask for."""
     stopped = p.stage_experiments()
-    return {FEW_SHOT: [*p.experiments(), *stopped, *p.tied_experiments()], INSIDE: stopped}
+    return {FEW_SHOT: [*p.experiments(), *stopped, *p.tied_experiments()], DIAGNOSTICS: stopped}
 
 
 def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:

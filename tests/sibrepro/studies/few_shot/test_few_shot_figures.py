@@ -33,8 +33,8 @@ def by_setting():
 
 
 @pytest.fixture(scope="module")
-def inside():
-    return few_shot_records.inside(K=3)
+def diagnosed():
+    return few_shot_records.diagnosed(K=3)
 
 
 def labelled(figure) -> bool:
@@ -93,22 +93,22 @@ def test_gain_by_episode(by_setting):
     assert figure.axes[1].lines[1].get_xdata()[0] == pytest.approx(np.mean(seeds))
 
 
-def test_reliability_before_and_after_the_steps(inside, by_setting, monkeypatch):
-    monkeypatch.setattr("sibrepro.meta_training.along_the_steps.inside", lambda trained: inside)
+def test_reliability_before_and_after_the_steps(diagnosed, by_setting, monkeypatch):
+    monkeypatch.setattr("sibrepro.meta_training.along_the_steps.diagnostics", lambda trained: diagnosed)
     results = FewShotRuns(by_setting, {}, {}, {}, {})
     figure = drawn("03_reliability", results=results, p=FewShotNotebook(), steps_shown=3)
     for k, axis in zip((0, 3), figure.axes, strict=False):
-        error = 100 * inside.metrics[f"calibration_error/{k}"]
+        error = 100 * diagnosed.metrics[f"calibration_error/{k}"]
         assert axis.get_title().endswith(f": calibration error {error:.1f} points")
-        there = inside.arrays["weight"][k] > 0
-        assert axis.lines[1].get_ydata() == pytest.approx(inside.arrays["correct"][k][there])
+        there = diagnosed.arrays["weight"][k] > 0
+        assert axis.lines[1].get_ydata() == pytest.approx(diagnosed.arrays["correct"][k][there])
 
 
-def test_a_task_in_the_plane_has_an_arrow_for_each_class(inside):
-    figure = figures.task_in_the_plane(inside)
+def test_a_task_in_the_plane_has_an_arrow_for_each_class(diagnosed):
+    figure = figures.task_in_the_plane(diagnosed)
     (axis,) = figure.axes
     assert len(axis.lines) == 5
-    assert axis.lines[2].get_xydata() == pytest.approx(inside.arrays["view/theta"][:, 2])
+    assert axis.lines[2].get_xydata() == pytest.approx(diagnosed.arrays["view/theta"][:, 2])
     assert labelled(figure)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from cells import run
-from few_shot_records import FULL, QUICK, computed_here, inside, own_home, published, sib
+from few_shot_records import FULL, QUICK, computed_here, diagnosed, own_home, published, sib
 
 from sibrepro import paper, tables
 from sibrepro.facts.record import as_dict
-from sibrepro.meta_training.along_the_steps import INSIDE
+from sibrepro.meta_training.along_the_steps import DIAGNOSTICS
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.studies.synthetic_gradients import plan
@@ -92,7 +92,7 @@ def test_what_is_missing_is_marked(home):
 @pytest.mark.thorough
 def test_what_is_not_planned_changes_nothing(home):
     published(sib(71), sib(70, eta=1e-2), sib(69, transductive=False), sib(60, K=0), sib(40, eta=1e-2, lr=1e-2))
-    published(inside(), inside(steps=100))
+    published(diagnosed(), diagnosed(steps=100))
 
     def everything() -> tuple[pd.DataFrame, pd.DataFrame, list[list[str]]]:
         found = plan.published()
@@ -115,8 +115,8 @@ def test_what_is_not_planned_changes_nothing(home):
         {"K": 0, "eta": 1e-2},
         {"test_episodes": 1000},
     ]
-    published(*(sib(99, **change) for change in changes), *(inside(**change) for change in changes))
-    computed_here(sib(99, K=5), sib(99), sib(99, eta=1e-1, lr=1e-1), inside(K=1), inside(steps=300))
+    published(*(sib(99, **change) for change in changes), *(diagnosed(**change) for change in changes))
+    computed_here(sib(99, K=5), sib(99), sib(99, eta=1e-1, lr=1e-1), diagnosed(K=1), diagnosed(steps=300))
     rows, validation, others = everything()
     pd.testing.assert_frame_equal(rows, before[0])
     pd.testing.assert_frame_equal(validation, before[1])
@@ -145,13 +145,13 @@ def test_both_readings_of_the_rate(home):
 
 
 def test_the_stages_shown_are_those_of_the_planned_training(home):
-    published(*(inside(steps=steps) for steps in (40_000, 3000)))
-    published(inside(steps=1000, transductive=False), inside(steps=300, seed=1), inside(steps=QUICK.steps))
+    published(*(diagnosed(steps=steps) for steps in (40_000, 3000)))
+    published(diagnosed(steps=1000, transductive=False), diagnosed(steps=300, seed=1), diagnosed(steps=QUICK.steps))
     assert [r.params["steps"] for r in plan.stages("cifar-fs", "conv4-64")] == [3000, 40_000]
     assert plan.stages("cifar-fs", "conv4-128") == []
 
 
 def test_diagnostics_are_of_planned_trainings():
     declared = plan.declared()
-    assert set(declared[INSIDE]) <= set(declared[FEW_SHOT])
-    assert FULL in declared[INSIDE]
+    assert set(declared[DIAGNOSTICS]) <= set(declared[FEW_SHOT])
+    assert FULL in declared[DIAGNOSTICS]

@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from cells import drawn
-from few_shot_records import inside, sib
+from few_shot_records import diagnosed, sib
 from matplotlib import pyplot as plt
 
 from sibrepro import paper
@@ -35,7 +35,7 @@ def test_heat_maps_show_every_number_of_the_papers():
 
 
 def test_along_the_steps_goes_past_the_trained_K(monkeypatch):
-    diagnostics = {K: inside(K=K) for K in (1, 3)}
+    diagnostics = {K: diagnosed(K=K) for K in (1, 3)}
     monkeypatch.setattr(plan, "diagnostics", lambda *_: diagnostics)
     axes = drawn("04_along_the_steps", p=SyntheticGradientsNotebook()).axes
     assert [text.get_text() for text in axes[0].get_legend().texts] == [f"trained with K = {K}" for K in diagnostics]
@@ -49,7 +49,7 @@ def test_along_the_steps_goes_past_the_trained_K(monkeypatch):
 
 
 def test_over_training_has_a_point_for_each_length(monkeypatch):
-    stages = [inside(K=2, steps=steps) for steps in (100, 1000)]
+    stages = [diagnosed(K=2, steps=steps) for steps in (100, 1000)]
     monkeypatch.setattr(plan, "stages", lambda *_: stages)
     names = {"p": SyntheticGradientsNotebook(), "together": lambda settings: [], "titles": ("", "", "cosine")}
     cosines, accuracies = drawn("04_over_training", **names).axes
