@@ -13,9 +13,12 @@ import contextlib
 import csv
 import dataclasses
 import difflib
+import html
 import itertools
+import json
 import pkgutil
 import re
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -28,12 +31,23 @@ from sibrepro import paths
 
 T = TypeVar("T")
 
-parameters = dataclass(
+_checked = dataclass(
     frozen=True,
     kw_only=True,
     config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True),
 )
-"""Class decorator that makes a frozen dataclass with fields checked by type and by the bounds in their annotation."""
+
+
+def parameters(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass with fields checked by type and by the bounds in their annotation.
+
+    In a notebook an instance is shown as a small table, and as lines of text where there is no HTML.
+    """
+    made = _checked(cls)
+    made._repr_html_ = as_html
+    made._repr_pretty_ = lambda self, printer, cycle: printer.text(as_text(self))
+    return made
+
 
 Count = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
@@ -182,6 +196,42 @@ def describe(cls: type) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)) for row in rows]
     return "\n".join(f"  {line.rstrip()}" for line in lines)
+
+
+def as_html(values: Any) -> str:
+    """Return parameters as an HTML table: name, value, what is allowed and what it means.
+
+    A value that is not the default is bold, and the default stands beside it.
+
+    Args:
+        values: an instance of a class made with `@parameters`.
+    """
+    head = "".join(f'<th scope="col">{column}</th>' for column in ("parameter", "value", "allowed", "meaning"))
+    rows = []
+    for name, schema in TypeAdapter(type(values)).json_schema()["properties"].items():
+        value, default = getattr(values, name), schema.get("default")
+        shown = f"<code>{html.escape(_literal(value))}</code>"
+        if value != default:
+            shown = f"<b>{shown}</b> (default {html.escape(_literal(default))})"
+        cells = [shown, html.escape(_allowed(schema)), html.escape(schema.get("description", ""))]
+        rows.append(f'<th scope="row">{name}</th>' + "".join(f"<td>{cell}</td>" for cell in cells))
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f'<table class="parameters"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def as_text(values: Any, width: int = 100) -> str:
+    """Return parameters as text such as "Toy(n=32, K=3)", wrapped between them at `width` characters."""
+    said = [f"{field.name}={getattr(values, field.name)!r}" for field in dataclasses.fields(values)]
+    unbroken = ", ".join(text.replace(" ", "\0") for text in said)
+    name = type(values).__name__
+    options = {"subsequent_indent": "    ", "break_on_hyphens": False, "break_long_words": False}
+    lines = textwrap.fill(f"{name}({unbroken})", width, **options)
+    return lines.replace("\0", " ")
+
+
+def _literal(value: Any) -> str:
+    """Return a value as it is written in a cell, with double quotes for text."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _is_plain(name: str, value: object) -> bool:

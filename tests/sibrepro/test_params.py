@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from xml.etree import ElementTree
 
 import pytest
+from IPython.lib.pretty import pretty
 from pydantic import Field
 
-from sibrepro.params import Count, NonNegative, ParameterError, Positive, check, one_or_several, parameters
+from sibrepro.params import Count, NonNegative, ParameterError, Positive, as_text, check, one_or_several, parameters
 
 
 @parameters
@@ -99,6 +101,25 @@ def test_a_misspelling_in_an_edited_parameters_cell_is_seen_when_the_check_runs_
     namespace["In"].append("Kk = 5\nn = 8")
     with pytest.raises(ParameterError, match="Kk: there is no such parameter"):
         check(Example, namespace)
+
+
+def test_a_notebook_shows_its_parameters_as_a_table_that_marks_what_was_changed():
+    table = ElementTree.fromstring(check(Example, {"eta": 0.5})._repr_html_())
+    rows = ["".join(row.itertext()) for row in table.iter("tr")]
+    assert len(rows) == 1 + 5
+    assert rows[1] == "K3whole number >= 0steps"
+    assert rows[2] == "eta0.5 (default 0.001)number > 0"
+    assert [bold.text or "".join(bold.itertext()) for bold in table.iter("b")] == ["0.5"]
+
+
+def test_where_there_is_no_html_parameters_are_wrapped_between_one_and_the_next():
+    shown = pretty(check(Example, {}))
+    assert shown == "Example(K=3, eta=0.001, n=32, mu=0.0, reduction='sum')"
+    lines = as_text(check(Several, {"K": list(range(9))}), width=20).splitlines()
+    assert lines == ["Several(K=[0, 1, 2, 3, 4, 5, 6, 7, 8])"], "a value is not broken"
+    wrapped = as_text(check(Example, {}), width=30).splitlines()
+    assert max(map(len, wrapped)) <= 30
+    assert " ".join(map(str.strip, wrapped)) == shown
 
 
 @parameters
