@@ -17,6 +17,15 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from torch import Tensor
 
+# Experiments that got another name after runs of theirs had been published: the old name, and today's. An id keeps its
+# digits, so `realism-c6d2567738b3` is today's `class_imbalance-c6d2567738b3`.
+RENAMED = {
+    "anatomy": "diagnostics",
+    "contender": "method_comparison",
+    "realism": "class_imbalance",
+    "recoding": "jpeg_compression",
+}
+
 
 class Files(Protocol):
     """Read the files that a run left besides its numbers.
@@ -119,6 +128,12 @@ def identity(params: Any, oldest: Collection[str], spelling: Spelling = SAME_SPE
 def as_dict(params: Any) -> dict[str, Any]:
     """Return settings, a dataclass or a mapping, as a dictionary."""
     return dataclasses.asdict(params) if dataclasses.is_dataclass(params) else dict(params)
+
+
+def todays_name(name: str) -> str:
+    """Return today's form of the name of an experiment or the id of a run, which may be one from before a renaming."""
+    experiment, dash, digits = name.partition("-")
+    return f"{RENAMED.get(experiment, experiment)}{dash}{digits}"
 
 
 def experiment_of(name: str) -> str:

@@ -20,7 +20,7 @@ import pandas as pd
 from sibrepro import claims, paths, readme, tables
 from sibrepro.facts import Record, published
 from sibrepro.facts.experiment import EXPERIMENTS, STALE
-from sibrepro.facts.record import as_dict, experiment_of
+from sibrepro.facts.record import as_dict, experiment_of, todays_name
 from sibrepro.study import Table, all_tables, studies
 
 NUMBER = re.compile(r"[-+−]?\d+(?:\.\d+)?(?:\s*±\s*\d+(?:\.\d+)?)?")
@@ -51,7 +51,7 @@ class Place:
 
 def main(options: argparse.Namespace) -> int:
     """Explain a number, a table or a run. Return 1 if there is no such thing."""
-    what = options.what.strip()
+    what = todays_name(options.what.strip())
     known = records()
     if what in all_tables():
         print(of_table(what, all_tables()[what]))

@@ -29,6 +29,7 @@ from sibcore import fingerprint
 from sibcore.files import parse_json, write_atomically
 from sibrepro import params, paths, site
 from sibrepro.facts import compare
+from sibrepro.facts.record import todays_name
 from sibrepro.run.notebook import code_of, execute
 
 CODE_CHANGED = "code changed"  # begins the reason why a run was computed again
@@ -127,7 +128,7 @@ def main(options: argparse.Namespace) -> int:
     """Run the notebooks. Return 1 if one of them failed, or if a run disagrees with the published one."""
     todo = jobs(options.profile, options.only)
     if options.keep:
-        os.environ[fingerprint.KEEP] = ",".join(options.keep)
+        os.environ[fingerprint.KEEP] = ",".join(map(todays_name, options.keep))
     if options.list:
         for job in todo:
             why = "forced" if options.force else job.why()

@@ -14,6 +14,7 @@ from unittest import mock
 from sibcore import fingerprint
 from sibrepro import paths, readme
 from sibrepro.facts import Experiment, Record, local, publish, published
+from sibrepro.facts.record import todays_name
 from sibrepro.run import budget, pipeline
 from sibrepro.run.notebook import refresh
 from sibrepro.study import planned
@@ -22,7 +23,7 @@ from sibrepro.study import planned
 def main(options: argparse.Namespace) -> int:
     """Publish runs, then execute the notebooks in place, which writes figures and tables, then update the README."""
     if options.keep:
-        os.environ[fingerprint.KEEP] = ",".join(options.keep)
+        os.environ[fingerprint.KEEP] = ",".join(map(todays_name, options.keep))
     for name in facts():
         print(f"published {name}")
     if options.only_facts:

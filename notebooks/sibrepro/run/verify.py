@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from sibrepro import paths
 from sibrepro.facts import Record, compare, published
 from sibrepro.facts.experiment import EXPERIMENTS
-from sibrepro.facts.record import experiment_of
+from sibrepro.facts.record import experiment_of, todays_name
 from sibrepro.study import studies
 
 STEPS_PER_SECOND = 100  # a guess for trainings whose time is not known; it only decides on the order of runs
@@ -66,6 +66,7 @@ def chosen(names: Sequence[str]) -> list[Record]:
     everything = {record.id: record for record in published.everything()}
     if not everything:
         raise ValueError(f"there are no published runs in {paths.published()}: set SIB_HOME to a checkout's folder")
+    names = [todays_name(name) for name in names]
     for name in names:
         if name not in everything and name not in EXPERIMENTS:
             raise ValueError(

@@ -8,7 +8,7 @@ import pytest
 
 from sibrepro.facts import Experiment, published
 from sibrepro.facts.experiment import EXPERIMENTS
-from sibrepro.facts.record import as_dict, identity, run_id
+from sibrepro.facts.record import RENAMED, as_dict, identity, run_id, todays_name
 from sibrepro.study import studies
 
 assert studies(), "which declare the experiments"
@@ -70,3 +70,13 @@ def test_a_field_of_a_newer_version_is_a_clear_error():
     record = dataclasses.make_dataclass("R", ["id", "params"])("newer-0", {"n": 1, "shape": "round"})
     with pytest.raises(ValueError, match=r"newer-0 has the parameters shape.*update"):
         experiment.settings_of(record)
+
+
+def test_an_id_from_before_a_renaming_finds_its_run():
+    for old, new in RENAMED.items():
+        assert not published.find(old)
+        for name in published.find(new):
+            assert todays_name(name.replace(new, old, 1)) == name
+    assert todays_name("realism") == "class_imbalance"
+    assert todays_name("few_shot-12bdd1804dd7") == "few_shot-12bdd1804dd7"
+    assert todays_name("73.6") == "73.6"

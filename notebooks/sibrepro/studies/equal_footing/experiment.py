@@ -263,7 +263,7 @@ def _by_share(pull: Tensor) -> np.ndarray:
 
 
 CONTENDER = Experiment(
-    "contender",
+    "method_comparison",
     Contender,
     compute,
     inputs,

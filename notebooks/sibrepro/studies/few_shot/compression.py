@@ -113,5 +113,6 @@ def _test_on_the_same_tasks(sib: SIB, versions: Mapping[str, Tensor], banks: Ban
 COMPRESSION = Experiment(
     "compression", FewShot, compute_compression, inputs, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.05}
 )
-# The ids of published runs begin with an experiment's name, so this one keeps the name "recoding" for JPEG.
-JPEG = Experiment("recoding", FewShot, compute_jpeg, inputs, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.2})
+JPEG = Experiment(
+    "jpeg_compression", FewShot, compute_jpeg, inputs, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.2}
+)

@@ -99,7 +99,6 @@ def compute(p: FewShot, inputs: tuple[SIB, Banks]) -> Numbers:
     return metrics, arrays | {"orders": np.stack([score.right(queries) for score in each])}
 
 
-# The ids of published runs begin with an experiment's name, so this one keeps its old name, "realism".
 UNBALANCED = Experiment(
-    "realism", FewShot, compute, trained_with, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.2}
+    "class_imbalance", FewShot, compute, trained_with, oldest=OLDEST, spelling=SPELLING, tolerance={"*": 0.2}
 )
