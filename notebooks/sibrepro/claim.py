@@ -37,6 +37,7 @@ class Claim:
         verdict: one of `KINDS`.
         note: a remark that follows the verdict.
         records: the published runs that `ours` was computed from.
+        headline: the claim in a few words, if it is one of the few that the README shows.
     """
 
     part: str
@@ -47,6 +48,7 @@ class Claim:
     verdict: str = OPEN
     note: str = ""
     records: tuple[Record, ...] = ()
+    headline: str = ""
 
     def measured(self, ours: str, verdict: str, records: list[Record], note: str = "") -> Claim:
         """Return the claim with what we found, and the runs that this is based on."""

@@ -1,7 +1,7 @@
 """Collect the claims of all studies, and count how many of the paper's numbers we reproduce.
 
-The verdict cells of the notebooks, the README's table and the front page of the site are made here, from published runs
-alone.
+The verdict cells of the notebooks, the README's headline table and the claims of the site are made here, from published
+runs alone.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ def markdown(notebook: str = "") -> str:
     for claim in shown:
         verdict = f"{claim.verdict}: {claim.note}" if claim.note else claim.verdict
         lines.append(f"| {claim.claim} ({claim.where}) | {claim.paper} | {claim.ours} | {verdict} |")
+    return "\n".join(lines)
+
+
+def headline() -> str:
+    """Return the headline claims as a Markdown table, for the README."""
+    shown = [claim for part in claims().values() for _, claim in part if claim.headline]
+    lines = ["| | the paper | here | verdict |", "|---|---|---|---|"]
+    lines += [f"| {claim.headline} | {claim.paper} | {claim.ours} | {claim.verdict} |" for claim in shown]
     return "\n".join(lines)
 
 

@@ -71,8 +71,6 @@ class Study:
         tables: its published tables, by the name of their files.
         figures: its published figures, by the name of their files. Short figures are drawn in the notebook's own cells.
         claims: returns the paper's claims beside what we found.
-        cite: returns a number for the README and the documents. Its arguments are the words of a comment there, see
-            `sibrepro.readme`.
     """
 
     notebook: str
@@ -82,7 +80,6 @@ class Study:
     tables: Mapping[str, Table] = dataclasses.field(default_factory=dict)
     figures: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
     claims: Callable[[], list[Claim]] = list
-    cite: Callable[..., float] | None = None
 
     @property
     def number(self) -> str:

@@ -24,7 +24,7 @@ COPIED = ("sibcore", "notebooks", "docs", "tests", "figures", "README.md", "pypr
 # tests that go over every study, notebook, table or experiment there is
 COMMON = (
     "tests/project/test_notebooks.py",
-    "tests/project/test_readme.py",
+    "tests/project/test_documents.py",
     "tests/project/test_strays.py",
     "tests/sibrepro/facts/test_ids.py",
     "tests/sibrepro/run/test_verify.py",

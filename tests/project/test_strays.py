@@ -12,7 +12,7 @@ import pytest
 from forgetting import forget
 from made_up import as_if_computed
 
-from sibrepro import claims, paths, plots, readme
+from sibrepro import claims, documents, paths, plots
 from sibrepro.facts import local
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.run import budget
@@ -44,8 +44,8 @@ def everything() -> dict[str, str]:
     plots.save(figures.methods(few_shot_tables.method_scores(results)), "03_methods", *results.records)
     files = [*paths.tables().iterdir(), *paths.figures().iterdir()]
     found = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-    text = readme.updated(readme.file().read_text(encoding="utf-8"))
-    return found | {"claims": claims.markdown(), "README": text}
+    texts = {file.name: documents.updated(file) for file in documents.files()}
+    return found | {"claims": claims.markdown()} | texts
 
 
 def plant(experiment, params, **changes):
@@ -89,7 +89,7 @@ def test_strays_change_nothing_that_is_published(strays, tmp_path, monkeypatch):
     assert len(list((paths.local() / "runs").iterdir())) > 10
     monkeypatch.setenv("SIB_OUTPUT", str(tmp_path / "empty"))
     assert everything() == with_strays
-    assert with_strays["README"] == readme.file().read_text(encoding="utf-8")
+    assert with_strays["README.md"] == documents.files()[0].read_text(encoding="utf-8")
 
 
 def test_tables_are_the_committed_ones():

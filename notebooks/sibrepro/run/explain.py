@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from sibrepro import claims, paths, readme, tables
+from sibrepro import claims, documents, paths, tables
 from sibrepro.facts import Record, published
 from sibrepro.facts.experiment import EXPERIMENTS, STALE
 from sibrepro.facts.record import as_dict, experiment_of, todays_name
@@ -199,13 +199,15 @@ def of_places(found: list[Place], known: Mapping[str, Record]) -> list[str]:
 
 
 def in_texts(asked: str) -> list[str]:
-    """Return where the README and docs/cards.md show a number, each with the comment that says what the number is."""
+    """Return where README.md and docs/*.md show a number, each with the words by which docs/numbers.yaml names it."""
     wanted = asked.partition("±")[0].strip()
     lines = []
-    for file in filter(Path.is_file, (readme.file(), readme.cards())):
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-            names = [name for shown, name in readme.NUMBER.findall(line) if shown == wanted]
-            lines += [f"{paths.relative(file)}, line {number}: {name}" for name in names]
+    for file in filter(Path.is_file, documents.files()):
+        text = file.read_text(encoding="utf-8")
+        for shown in documents.numbers(file, text):
+            if text[shown.start : shown.end] == wanted:
+                line = text.count("\n", 0, shown.start) + 1
+                lines.append(f"{paths.relative(file)}, line {line}: {shown.what}")
     return lines
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from unittest import mock
 
 from sibcore import fingerprint
-from sibrepro import paths, readme
+from sibrepro import documents, paths
 from sibrepro.facts import Experiment, Record, local, publish, published
 from sibrepro.facts.record import todays_name
 from sibrepro.run import budget, pipeline
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     with mock.patch.dict(os.environ, tracked, SIB_RECOMPUTE=""):
         for job in pipeline.jobs("quick", options.only):
             refresh(job.notebook)
-    readme.write()
+    documents.write()
     budget.check()
     return 0
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from sibrepro import __main__, readme
+from sibrepro import __main__, documents
 from sibrepro.facts import published
 from sibrepro.run import explain
 from sibrepro.study import all_tables, studies
@@ -63,9 +63,12 @@ def test_a_run_is_explained_with_the_places_that_show_it(row, capsys):
 
 
 def test_a_line_of_the_readme_that_shows_the_number_is_named(capsys):
-    lines = readme.file().read_text(encoding="utf-8").splitlines()
-    number, found = next((n, f[0]) for n, line in enumerate(lines, start=1) if (f := readme.NUMBER.findall(line)))
-    assert f"README.md, line {number}: {found[1]}" in explained(capsys, found[0])
+    path = documents.files()[0]
+    text = path.read_text(encoding="utf-8")
+    shown = documents.numbers(path, text)[0]
+    number = text[shown.start : shown.end]
+    line = next(n for n, line in enumerate(text.splitlines(), start=1) if number in line)
+    assert f"README.md, line {line}: {shown.what}" in explained(capsys, number)
 
 
 @pytest.mark.parametrize("what", ["12345.6", "no_such_table", "few_shot-000000000000"])

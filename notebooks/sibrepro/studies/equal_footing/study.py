@@ -65,5 +65,4 @@ STUDY = Study(
         "07_field": Figure(draw=lambda: figures.footing(tables.comparison(plan.published())), records=compared),
     },
     claims=claims,
-    cite=tables.cite,
 )

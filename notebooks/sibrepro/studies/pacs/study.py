@@ -27,5 +27,4 @@ STUDY = Study(
         ),
     },
     claims=claims,
-    cite=tables.cite,
 )

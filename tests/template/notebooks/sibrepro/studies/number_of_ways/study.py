@@ -63,5 +63,4 @@ STUDY = Study(
     },
     figures={"90_accuracy_over_ways": Figure(draw=figure, records=found)},
     claims=claims,
-    cite=lambda ways: WAYS.published(Ways(ways=int(ways))).metrics["accuracy"],
 )
