@@ -10,14 +10,15 @@ from sibrepro.studies.synthetic_gradients import plan
 
 
 def claims() -> list[Claim]:
-    """Return two claims: true gradients on the support set do not help, synthetic gradients on the queries do.
+    """Return two claims: the true gradient on the support set does not help, synthetic gradients on the queries do.
 
     The first is judged by the largest gain of inductive SIB over all K and η, the second by what SIB gains over it.
     """
     where, printed = "appendix, $K$ and $\\eta$", f"{paper.gain_of_three_steps(1):+.1f} points"
-    text = "the true gradient on the support set alone does not improve on no step (inductive SIB)"
+    text = "inductive SIB, which follows the true gradient on the support set, gains nothing over $K=0$"
     nothing = Claim(FEW_SHOT, text, where, "“no improvement”")
-    better = Claim(FEW_SHOT, "the synthetic one on the queries does, 1‑shot, $K=3$", where, printed)
+    text = "SIB, which follows synthetic gradients on the queries, does gain, 1‑shot, $K=3$"
+    better = Claim(FEW_SHOT, text, where, printed)
 
     found = plan.published()
     inductive = {(K, eta): records for (kind, _, K, eta), records in found.items() if kind == "inductive SIB"}
@@ -29,11 +30,11 @@ def claims() -> list[Claim]:
         most = max(gains.values())
         tested, _, eta = least = min(gains, key=gains.get)
         ours = f"at most {most:+.2f} points in {len(gains)} settings"
-        note = f"at η = {eta:g} it loses up to {-gains[least]:.1f} (trained on one shot, tested on {tested})"
+        note = f"at η = {eta:g} it loses up to {-gains[least]:.1f} points, trained on one shot and tested on {tested}"
         nothing = nothing.measured(ours, AGREES if most < 1 else DIFFERS, flat(inductive), note)
 
     without, sib = inductive.get((3, plan.RATE)), found.get(("SIB", 1, 3, plan.RATE))
     if without and sib:
         score = gain(without, sib)
-        better = better.measured(f"{points(score)} over the inductive one", above_zero(score), [*without, *sib])
+        better = better.measured(f"{points(score)} over inductive SIB", above_zero(score), [*without, *sib])
     return [nothing, better]

@@ -1,22 +1,19 @@
-"""The runs and the table of notebook 04, the appendix's study of synthetic gradients.
+"""The runs of notebook 04, the appendix's study of synthetic gradients.
 
-SIB is compared with inductive SIB, which takes true gradients on the support set, over the number of steps K and the
-step size η.
+They compare SIB with inductive SIB, which follows the true gradient on the support set, for several numbers of steps K
+and step sizes η.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-import pandas as pd
 from pydantic import Field
 
-from sibrepro import tables
 from sibrepro.facts import Experiment, Record, facts, flat, single_facts
 from sibrepro.meta_training.along_the_steps import DIAGNOSTICS
-from sibrepro.meta_training.runs import SEEDS, protocol, sib_score
+from sibrepro.meta_training.runs import SEEDS, protocol
 from sibrepro.meta_training.settings import FewShot, Where
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, one_or_several, parameters
@@ -24,9 +21,9 @@ from sibrepro.params import Count, NonNegative, Positive, Several, grid, one_or_
 Variant = Literal["SIB", "inductive SIB"]
 Key = tuple[Variant, int, int, float]  # A setting: variant, shots in training, K, eta.
 TESTED = (1, 5)  # The numbers of shots on which every SIB is tested.
-RATE = 1e-3  # The outer learning rate; also eta, unless a run varies it.
+RATE = 1e-3  # The learning rate of meta-training, and the step size eta unless a run varies it.
 STEPS, ETAS = (1, 3, 5), (1e-1, 1e-2, 1e-3, 1e-4)  # The values of K and eta in the paper's table.
-STAGES = (100, 300, 1000, 3000, 10_000, 40_000)  # The lengths of one training after which its xi is examined.
+STAGES = (100, 300, 1000, 3000, 10_000, 40_000)  # Meta-training steps after which xi is examined.
 
 
 @parameters
@@ -36,30 +33,30 @@ class SyntheticGradientsNotebook:
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbone: str = Field("conv4-64", description="feature network")
     features: Where = Field("shipped", description="computed from images, or the project's own")
-    variants: Several[Variant] = Field(["SIB", "inductive SIB"], description="which kinds to train")
+    variants: Several[Variant] = Field(["SIB", "inductive SIB"], description="methods to train")
     trained_shots: Several[Count] = Field([1], description="labelled images per class in training")
-    K: Several[NonNegative] = Field([0, 1, 3], description="steps")
+    K: Several[NonNegative] = Field([0, 1, 3], description="steps of the inner update")
     eta: Several[Positive] = Field([1e-2, 1e-3], description="step sizes of the inner update")
     steps: Count = Field(1000, description="meta-training steps")
     stages: Annotated[list[Count], one_or_several] = Field(
-        [100, 300], description="further numbers of steps, to watch xi learn"
+        [100, 300], description="meta-training steps after which xi is examined"
     )
-    tied: bool = Field(False, description="train with the outer learning rate tied to eta too, as the release does")
+    equal_rates: bool = Field(False, description="also train with a learning rate equal to eta, as the release does")
     val_episodes: Count = Field(200, description="tasks of validation classes")
     test_episodes: Count = Field(1000, description="tasks of test classes")
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
 
     @property
     def base(self) -> FewShot:
-        """The settings that all of the notebook's runs vary."""
+        """Return the settings that all of the notebook's runs start from."""
         names = ("dataset", "backbone", "features", "steps", "val_episodes", "test_episodes", "seed")
         return FewShot(shots=1, K=3, **{name: getattr(self, name) for name in names})
 
     def experiments(self) -> list[FewShot]:
         """Return the grid over variants, shots, K and eta.
 
-        Inductive SIB is trained on the first number of shots only. With K = 0 no step is taken, so that eta does not
-        matter and such a run appears once.
+        Inductive SIB is trained on the first number of shots only. With K = 0 no step is taken and eta plays no part,
+        so there is one such run.
         """
         found = []
         for kind in self.variants:
@@ -67,13 +64,13 @@ class SyntheticGradientsNotebook:
             found += grid(self.base, transductive=[kind == "SIB"], shots=shots, K=self.K, eta=self.eta)
         return list(dict.fromkeys(p if p.K else dataclasses.replace(p, eta=RATE) for p in found))
 
-    def tied_experiments(self) -> list[FewShot]:
-        """Return 1-shot runs with K = 3 whose outer learning rate equals eta, if the notebook asks for them."""
-        etas = [eta for eta in self.eta if eta != RATE and self.tied]
+    def equal_rate_experiments(self) -> list[FewShot]:
+        """Return 1-shot runs with K = 3 whose learning rate equals eta, or none unless `equal_rates` is set."""
+        etas = [eta for eta in self.eta if eta != RATE and self.equal_rates]
         return [dataclasses.replace(self.base, eta=eta, lr=eta) for eta in etas]
 
     def stage_experiments(self) -> list[FewShot]:
-        """Return the same training stopped after several numbers of steps."""
+        """Return one training, stopped after several numbers of steps."""
         return grid(self.base, steps=(*self.stages, self.steps))
 
 
@@ -89,9 +86,10 @@ def key(record: Record) -> Key:
 
 
 def plan(dataset: str, backbone: str) -> dict[Key, list[FewShot]]:
-    """Return the paper's grid at its protocol by setting: three seeds of SIB at eta = 1e-3, else one.
+    """Return the paper's grid by setting, at the paper's protocol.
 
-    Inductive SIB is trained on one shot only, as in the paper.
+    SIB has three seeds at eta = 1e-3, every other setting has one. Inductive SIB is trained on one shot only, as in the
+    paper.
 
     Args:
         dataset: the image set.
@@ -111,16 +109,16 @@ def published(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[Key
     return facts(FEW_SHOT, plan(dataset, backbone))
 
 
-def tied(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, list[Record]]:
-    """Return the published 1-shot runs with K = 3 whose outer learning rate equals eta, by eta.
+def equal_rates(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[float, list[Record]]:
+    """Return the published 1-shot runs with K = 3 whose learning rate equals eta, by eta.
 
-    The authors' released code ties the two rates in this way.
+    The authors' released code has one number for both.
     """
     return facts(FEW_SHOT, {eta: [protocol(dataset, backbone, K=3, eta=eta, lr=eta)] for eta in sorted(ETAS)})
 
 
 def diagnostics(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[int, Record]:
-    """Return the published diagnostics of the steps inside tasks, at eta = 1e-3 on one shot, by K."""
+    """Return the published diagnostics of the steps, at eta = 1e-3 on one shot, by K."""
     return single_facts(DIAGNOSTICS, {K: protocol(dataset, backbone, K=K) for K in STEPS})
 
 
@@ -133,30 +131,12 @@ def declared() -> dict[Experiment, list[FewShot]]:
     """Return the settings of every run of this study that is, or is to be, published, by experiment."""
     origin = "cifar-fs", "conv4-64"
     stopped = grid(protocol(*origin, K=3), steps=STAGES)
-    tied_rates = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
-    trained = [*flat(plan(*origin)), *tied_rates, *stopped]
+    equal = [protocol(*origin, K=3, eta=eta, lr=eta) for eta in ETAS]
+    trained = [*flat(plan(*origin)), *equal, *stopped]
     return {FEW_SHOT: trained, DIAGNOSTICS: [*stopped, *grid(protocol(*origin), K=STEPS)]}
 
 
 def asked(p: SyntheticGradientsNotebook) -> dict[Experiment, list[FewShot]]:
     """Return the runs that the notebook's parameters ask for."""
     stopped = p.stage_experiments()
-    return {FEW_SHOT: [*p.experiments(), *stopped, *p.tied_experiments()], DIAGNOSTICS: stopped}
-
-
-def table_rows(found: Mapping[Key, Sequence[Record]]) -> pd.DataFrame:
-    """Return rows for `tables.synthetic_gradients`: one for each setting and number of shots in testing.
-
-    Args:
-        found: few-shot runs by setting, one of each seed.
-    """
-    rows = []
-    for (kind, shots, K, eta), records in found.items():
-        setting = {"variant": kind, "trained_shots": shots, "K": K, "eta": eta}
-        rows += [tables.row(records, sib_score(records, shots=n), tested_shots=n, **setting) for n in TESTED]
-    return pd.DataFrame(rows)
-
-
-def table() -> pd.DataFrame:
-    """Return the appendix's table over K and η, with every number of the paper's and every number of ours."""
-    return tables.synthetic_gradients(table_rows(published()))
+    return {FEW_SHOT: [*p.experiments(), *stopped, *p.equal_rate_experiments()], DIAGNOSTICS: stopped}

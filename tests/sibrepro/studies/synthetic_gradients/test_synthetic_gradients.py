@@ -1,10 +1,9 @@
-"""The runs of notebook 04, and the table over K and eta from made-up records."""
+"""The runs of notebook 04, and its tables from made-up records."""
 
 from __future__ import annotations
 
 import pandas as pd
 import pytest
-from cells import run
 from few_shot_records import FULL, QUICK, computed_here, diagnosed, own_home, published, sib
 
 from sibrepro import paper, tables
@@ -13,7 +12,9 @@ from sibrepro.meta_training.along_the_steps import DIAGNOSTICS
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.studies.synthetic_gradients import plan
-from sibrepro.studies.synthetic_gradients.plan import SyntheticGradientsNotebook, table_rows
+from sibrepro.studies.synthetic_gradients import tables as study_tables
+from sibrepro.studies.synthetic_gradients.plan import SyntheticGradientsNotebook
+from sibrepro.studies.synthetic_gradients.tables import table_rows
 
 ETAS = (1e-1, 1e-2, 1e-3, 1e-4)
 WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*ETAS])
@@ -22,10 +23,6 @@ WHOLE = SyntheticGradientsNotebook(trained_shots=[1, 5], K=[0, 1, 3, 5], eta=[*E
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
-
-
-def validation_table(found):
-    return run("table:validation", found=found)["validation"]
 
 
 def test_the_whole_grid_is_the_trainings_of_the_papers_table():
@@ -59,7 +56,7 @@ def test_the_whole_study_is_published():
     for experiment, settings in plan.declared().items():
         assert [record.id for record in experiment.facts(settings)] == [experiment.id(p) for p in settings]
     assert set(plan.published()) == set(plan.plan("cifar-fs", "conv4-64"))
-    assert sorted(plan.tied()) == sorted(ETAS)
+    assert sorted(plan.equal_rates()) == sorted(ETAS)
     assert list(plan.diagnostics()) == [*plan.STEPS]
     assert [record.params["steps"] for record in plan.stages()] == [*plan.STAGES]
 
@@ -96,8 +93,8 @@ def test_what_is_not_planned_changes_nothing(home):
 
     def everything() -> tuple[pd.DataFrame, pd.DataFrame, list[list[str]]]:
         found = plan.published()
-        others = [*plan.tied().values(), plan.stages(), plan.diagnostics().values()]
-        return table_rows(found), validation_table(found), [[record.id for record in group] for group in others]
+        others = [*plan.equal_rates().values(), plan.stages(), plan.diagnostics().values()]
+        return table_rows(found), study_tables.validation(found), [[record.id for record in group] for group in others]
 
     before = everything()
     changes = [
@@ -126,22 +123,22 @@ def test_what_is_not_planned_changes_nothing(home):
 def test_choosing_on_validation_classes(home):
     published(*(sib(accuracy, K=K, eta=eta) for K, eta, accuracy in ((1, 1e-3, 60), (3, 1e-3, 64), (3, 1e-2, 62))))
     published(sib(68, seed=1), sib(90, K=0), sib(90, transductive=False), sib(90, shots=5))
-    table = validation_table(plan.published())
+    table = study_tables.validation(plan.published())
     assert table.stack().idxmax() == (3, 1e-3)
     assert table.loc[3, 1e-3] == 61, "seeds are averaged: 59 and 63"
     assert table.stack().count() == 3
 
 
-def test_both_readings_of_the_rate(home):
-    own, lower, tied = sib(70), sib(69, eta=1e-2), sib(40, eta=1e-2, lr=1e-2)
-    published(own, lower, tied)
+def test_both_readings_of_the_learning_rate(home):
+    own, lower, equal = sib(70), sib(69, eta=1e-2), sib(40, eta=1e-2, lr=1e-2)
+    published(own, lower, equal)
     found = plan.published()
     assert [r.id for r in found["SIB", 1, 3, 1e-2]] == [lower.id]
-    readings = {eta: [r.id for r in records] for eta, records in plan.tied().items()}
-    assert readings == {1e-3: [own.id], 1e-2: [tied.id]}, "at 1e-3 the two readings meet"
-    p = SyntheticGradientsNotebook(tied=True, eta=[1e-1, 1e-3])
-    assert [(e.eta, e.lr) for e in p.tied_experiments()] == [(1e-1, 1e-1)]
-    assert SyntheticGradientsNotebook(eta=[1e-1, 1e-3]).tied_experiments() == []
+    readings = {eta: [r.id for r in records] for eta, records in plan.equal_rates().items()}
+    assert readings == {1e-3: [own.id], 1e-2: [equal.id]}, "at 1e-3 the two readings meet"
+    p = SyntheticGradientsNotebook(equal_rates=True, eta=[1e-1, 1e-3])
+    assert [(e.eta, e.lr) for e in p.equal_rate_experiments()] == [(1e-1, 1e-1)]
+    assert SyntheticGradientsNotebook(eta=[1e-1, 1e-3]).equal_rate_experiments() == []
 
 
 def test_the_stages_shown_are_those_of_the_planned_training(home):
@@ -155,3 +152,26 @@ def test_diagnostics_are_of_planned_trainings():
     declared = plan.declared()
     assert set(declared[DIAGNOSTICS]) <= set(declared[FEW_SHOT])
     assert FULL in declared[DIAGNOSTICS]
+
+
+def test_gains_of_three_steps_beside_the_papers():
+    printed = paper.synthetic_gradients().rename(columns={"value": "paper"})
+    found = {}
+    for kind in ("inductive SIB", "SIB"):
+        found[kind, 1, 0, 1e-3] = [sib(60, transductive=kind == "SIB", K=0)]
+        for eta in ETAS:
+            found[kind, 1, 3, eta] = [sib(60, transductive=kind == "SIB", eta=eta)]
+    table = study_tables.gains(found, printed)
+    assert table.index.to_list() == [(k, t) for k in ("inductive SIB", "SIB") for t in ("1-shot", "5-shot")]
+    theirs = [cell.split(" / ")[0] for cell in table.loc["SIB", "1-shot"]]
+    assert theirs == ["-0.3", "+9.5", "+9.4", "+5.8"], "from the smallest eta to the largest"
+    assert {cell.split(" / ")[1] for cell in table.to_numpy().flat} == {"+0.00 ± 0.00"}, "the same answers"
+
+
+def test_own_runs_beside_the_published_ones():
+    mine, theirs = sib(70, QUICK), [sib(72), sib(74, seed=1)]
+    beside = study_tables.beside_published([mine, sib(60, QUICK, K=0)], {("SIB", 1, 3, 1e-3): theirs})
+    assert beside["tested 1-shot"][0] == mine.metrics["best/1shot"]
+    assert beside["published, tested 5-shot"][0] == pytest.approx(sum(r.metrics["best/5shot"] for r in theirs) / 2)
+    assert beside["published, tested 1-shot"].isna().tolist() == [False, True], "nothing is published for K = 0"
+    assert beside["η"].tolist() == ["0.001", "–"]
