@@ -26,6 +26,7 @@ COMMON = (
     "tests/project/test_notebooks.py",
     "tests/project/test_documents.py",
     "tests/project/test_strays.py",
+    "tests/project/test_subject_cells.py",
     "tests/sibrepro/facts/test_ids.py",
     "tests/sibrepro/run/test_verify.py",
     "tests/sibrepro/test_claims.py",

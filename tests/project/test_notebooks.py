@@ -52,11 +52,21 @@ def test_one_parameters_cell_of_plain_literals_comes_first_and_is_validated_next
 
 
 @each_notebook
-def test_notebooks_define_no_classes_functions_or_loops_of_training(path):
-    source = "\n".join(cell.source for cell in code_cells(path))
+def test_only_the_cells_of_the_subject_define_classes_functions_or_loops_of_training(path):
+    others = [cell for cell in code_cells(path) if "subject" not in cell.metadata.get("tags", [])]
+    source = "\n".join(cell.source for cell in others)
     nodes = list(ast.walk(ast.parse(source)))
     assert not [node for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
     assert ".backward(" not in source
+
+
+@each_notebook
+def test_it_says_what_one_learns_and_what_came_out(path):
+    texts = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]
+    assert "What you will learn" in texts[0]
+    assert "Result" in texts[0]
+    headings = [line for text in texts for line in text.splitlines() if line.startswith("## ")]
+    assert headings[-2:] == ["## What we found", "## What we could not reproduce"]
 
 
 @each_notebook
