@@ -381,7 +381,7 @@ def test_a_divergence_is_close_to_zero_below_a_tenth_of_the_information(name, va
 def test_theta_moves_towards_the_truth_if_every_trained_step_does_and_beats_the_bnn(changes, verdict):
     claim = spinning_lines(**changes)[2]
     assert claim.verdict == verdict
-    assert claim.ours.startswith("not at every step" if "distances" in changes else "at every step")
+    assert claim.ours.startswith("not closer at every step" if "distances" in changes else "closer at every step")
 
 
 def test_spinning_lines_without_the_bnn_or_the_optimum_are_not_measured():
