@@ -1,12 +1,15 @@
-"""The device to compute on, and the number of CPU threads."""
+"""The device to compute on, the precision of its convolutions, and the number of CPU threads."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 import torch
+
+Precision = Literal["float32", "bfloat16", "auto"]
 
 
 def pick_device(name: str | None = None) -> torch.device:
@@ -35,6 +38,28 @@ def pick_device(name: str | None = None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"SIB_DEVICE={name!r}: this machine has {torch.cuda.device_count()} CUDA device(s)")
     return device
+
+
+def pick_precision(precision: Precision, device: torch.device) -> Literal["float32", "bfloat16"]:
+    """Return the precision to compute convolutions in.
+
+    Args:
+        precision: "float32" and "bfloat16" are returned as they are. "auto" is bfloat16 where the device multiplies it
+            in hardware: on CUDA devices that support it, and on processors with AVX-512 BF16 or AMX.
+        device: where to compute.
+    """
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        fast = device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()  # processors with AMX have it, too
+    return "bfloat16" if fast else "float32"
+
+
+def autocast(precision: Literal["float32", "bfloat16"], device: torch.device) -> torch.autocast:
+    """Return a context in which convolutions and matrix products are computed in a precision."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
 
 
 @contextlib.contextmanager

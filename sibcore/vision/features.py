@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sibcore import fingerprint
 from sibcore.datasets.base import ImageSet, cache_folder
 from sibcore.datasets.progress import steps
-from sibcore.device import pick_device
+from sibcore.device import Precision, autocast, pick_device, pick_precision
 from sibcore.files import hash_of, key_of, read_tensors, sha256, write_tensors
 from sibcore.seeds import combine
 from sibcore.vision.augment import as_float, augment, draw
@@ -57,6 +57,7 @@ def feature_bank(
     device: torch.device | None = None,
     cache: Path | None = None,
     averaged: bool = False,
+    precision: Precision = "float32",
 ) -> Features:
     """Return the features of a split of an image set, from the cache or computed now.
 
@@ -68,7 +69,10 @@ def feature_bank(
         device: where to compute; by default the fastest device there is.
         cache: the cache folder, or None for the usual one.
         averaged: if true, features are those of `backbones.Averaged`.
+        precision: of convolutions, see `sibcore.device.pick_precision`.
     """
+    device = device or pick_device()
+    precision = pick_precision(precision, device)
     what = {  # describes the features, and is hashed into the file's name
         "network": sha256(network),
         "data": data.sha256,
@@ -76,12 +80,14 @@ def feature_bank(
         "views": views,
         "transform": {"padding": data.images.shape[1] // 8, **VIEWS} if views else None,
         **({"averaged": True} if averaged else {}),
+        **({"precision": precision} if precision != "float32" else {}),
         "code": fingerprint.digest(fingerprint.reachable(__name__)),
     }
     path = cache_folder(cache) / "features" / f"{data.name}-{split}-{key_of(what)}.safetensors"
     tensors = read_known(path, what)
     if tensors is None:
-        tensors = _compute(network, data, what, device or pick_device())
+        with autocast(precision, device):
+            tensors = _compute(network, data, what, device)
         _refuse_bad_numbers(tensors, data, split, network)
         write_known(path, tensors, what)
     labels = torch.from_numpy(data.split_labels(split))

@@ -51,3 +51,19 @@ def test_the_number_of_threads_is_set_inside_the_block_and_restored_after_it_eve
     with pytest.raises(KeyError):
         fail()
     assert (inside, torch.get_num_threads()) == ([before + 1], before)
+
+
+@pytest.mark.parametrize(("fast", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_bfloat16_where_the_processor_multiplies_it_and_a_precision_by_name_stays(monkeypatch, fast, expected):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: fast)
+    cpu = torch.device("cpu")
+    assert device.pick_precision("auto", cpu) == expected
+    assert [device.pick_precision(name, cpu) for name in ("float32", "bfloat16")] == ["float32", "bfloat16"]
+    assert device.pick_precision("auto", torch.device("mps")) == "float32"
+
+
+def test_products_have_the_precision_that_was_asked_for():
+    x = torch.eye(3)
+    for name, kind in {"float32": torch.float32, "bfloat16": torch.bfloat16}.items():
+        with device.autocast(name, x.device):
+            assert (x @ x).dtype == kind

@@ -17,6 +17,8 @@ from sibrepro.facts import checksums, published
 from sibrepro.facts.experiment import Experiment
 from sibrepro.facts.record import Record, plain
 
+LARGEST_NETWORK = 16_000_000  # bytes; a larger network is not published, but what was computed with it is
+
 
 def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
     """Add runs to the published runs of their experiment, replacing those of the same id, and return their ids.
@@ -31,8 +33,9 @@ def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
     ordered = [everything[name] for name in sorted(everything)]
     if experiment.network:
         for record in new.values():
-            network = record.files.path(experiment.network).read_bytes()
-            checksums.write(published.checkpoints_file(record.id), network)
+            network = record.files.path(experiment.network)
+            if network.stat().st_size <= LARGEST_NETWORK:
+                checksums.write(published.checkpoints_file(record.id), network.read_bytes())
     if experiment.checkpoints:
         _write_checkpoints(experiment, ordered)
     arrays = {f"{record.id}/{name}": array for record in ordered for name, array in record.arrays.items()}

@@ -36,11 +36,14 @@ def banks_of(p: Any, data: ImageSet | None = None, network: Path | None = None) 
     # Only `FewShot` has all of these fields.
     changes = {name: getattr(p, name, None) for name in ("epochs", "rotation", "start")}
     views, averaged = getattr(p, "views", 0), getattr(p, "averaged", False)
+    precision = getattr(p, "precision", "float32")
     data = data or datasets.load(p.dataset)
     network = network or pretrained_network(data, p.backbone, **changes)
 
     def bank(split: str) -> Features:
-        return feature_bank(network, data, split, views if split == "train" else 0, averaged=averaged)
+        return feature_bank(
+            network, data, split, views if split == "train" else 0, averaged=averaged, precision=precision
+        )
 
     hashes = {data.name: data.sha256, "network": sha256(network)}
     return Inputs(hashes, lambda: {split: bank(split) for split in SPLITS})

@@ -10,6 +10,7 @@ import numpy as np
 
 from sibcore import datasets
 from sibcore.datasets.base import ImageSet
+from sibcore.device import pick_device, pick_precision
 from sibcore.files import sha256
 from sibcore.settings import setting
 from sibcore.vision import pretrain
@@ -72,8 +73,11 @@ def pretrained_network(data: ImageSet, backbone: str, **changes: Any) -> Path:
 def pretrained(data: ImageSet, **changes: Any) -> Record:
     """Return the run of a pretraining, which trains now if it has not run yet.
 
-    The network is its file `backbone.safetensors`. `changes` are changes to the defaults of the recipe.
+    The network is its file `backbone.safetensors`. `changes` are changes to the defaults of the recipe. The precision
+    "auto" is replaced by the one that it stands for here, so that the run's id says what was computed.
     """
+    if changes.get("precision") == "auto":
+        changes["precision"] = pick_precision("auto", pick_device())
     return PRETRAIN.run(Pretraining(dataset=data.name, **changes), data=data)
 
 

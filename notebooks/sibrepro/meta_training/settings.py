@@ -63,6 +63,7 @@ class FewShot(Tested):
     seed: NonNegative = Field(0, description="of xi and of the training tasks")
     rotation: Annotated[float, Field(ge=0, description="weight of the rotation loss in pretraining f")] = 0.0
     averaged: bool = Field(False, description="f averaged over an image and its mirror image, and neighbouring places")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the features of images")
     start: str = Field("", description="published pretraining whose network the pretraining of f begins with")
 
 

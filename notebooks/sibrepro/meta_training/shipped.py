@@ -12,15 +12,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from sibcore.datasets.base import ImageSet
-from sibcore.device import pick_device
+from sibcore.device import Precision, pick_device, pick_precision
 from sibcore.files import pack, read_tensors, sha256
 from sibcore.vision.backbones import load_network
-from sibcore.vision.features import Features, extract
+from sibcore.vision.features import Features, feature_bank
 from sibcore.zoo.banks import read_banks
 from sibrepro import paths
 from sibrepro.facts import checksums, provenance
@@ -58,11 +57,23 @@ def about(dataset: str = "cifar-fs", backbone: str = "conv4-64") -> dict[str, An
     return read_tensors(existing(dataset, backbone))[1]
 
 
-def make(data: ImageSet, network: Path) -> Path:
-    """Compute the features of all images of `data` under the network in a file, write them and return their path."""
-    f, known = load_network(network)
-    f = f.to(pick_device(), memory_format=torch.channels_last)
-    features = extract(f, torch.from_numpy(np.array(data.images)), what=f"features of {data.name}").cpu()
+def make(data: ImageSet, network: Path, dim: int = 0, precision: Precision = "float32") -> Path:
+    """Compute the features of all images of `data` under the network in a file, write them and return their path.
+
+    Args:
+        data: the image set.
+        network: the file of the feature network.
+        dim: number of principal directions of the training features that are kept; 0 for the features as they are.
+        precision: of the network's convolutions.
+    """
+    precision = pick_precision(precision, pick_device())
+    _, known = load_network(network)
+    banks = {split: feature_bank(network, data, split, precision=precision).features for split in data.splits}
+    features = torch.empty(len(data.labels), banks["train"].shape[1])
+    for split, bank in banks.items():
+        features[torch.as_tensor(data.rows(split))] = bank
+    if dim:
+        features = features @ directions(banks["train"], dim)
     codes, low, step = quantise(features)
     labels = torch.from_numpy(data.labels).to(torch.uint8)
     about = {
@@ -73,6 +84,8 @@ def make(data: ImageSet, network: Path) -> Path:
         "data": data.sha256,
         "network": sha256(network),
         "provenance": provenance.collect({}, 0),
+        **({"dim": dim} if dim else {}),
+        **({"precision": precision} if precision != "float32" else {}),
     }
     path = file(data.name, known["backbone"])
     checksums.write(path, pack({"codes": codes, "low": low, "step": step, "labels": labels}, about))

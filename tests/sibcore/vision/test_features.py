@@ -52,6 +52,17 @@ def test_averaged_features_are_a_bank_of_their_own(network, tmp_path):
     assert feature_bank(network, data, "val", device=CPU, cache=tmp_path).sha256 == plain.sha256
 
 
+def test_features_in_bfloat16_are_close_and_a_bank_of_their_own(network, tmp_path):
+    data = tiny_set()
+    banks = {
+        precision: feature_bank(network, data, "val", device=CPU, cache=tmp_path, precision=precision)
+        for precision in ("float32", "bfloat16")
+    }
+    exact, short = banks["float32"].features, banks["bfloat16"].features
+    assert short.dtype == torch.float32
+    assert 0 < (short - exact).abs().max() < 0.05 * exact.abs().max()  # bfloat16 has 8 bits of precision
+
+
 def test_extraction_in_batches_changes_nothing_and_leaves_the_mode_alone(network, monkeypatch):
     f, _ = load_network(network)
     images = torch.tensor(tiny_set().images)

@@ -101,6 +101,13 @@ def test_small_images_first_then_the_full_size(tmp_path):
         pretrain(data, Recipe(epochs=2, batch=20, small=16, small_epochs=2), tmp_path / "never", CPU, quiet)
 
 
+@pytest.mark.thorough
+def test_the_precision_auto_is_recorded_as_what_it_stood_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    data, recipe = tiny_set(), Recipe(epochs=1, batch=20, episodes=5, precision="auto")
+    assert pretrain(data, recipe, tmp_path, CPU, quiet)["recipe"]["precision"] == "float32"
+
+
 def test_every_fourth_image_is_turned_three_times_and_the_loss_knows_how_far():
     images = torch.rand(10, 3, 6, 6)
     batch = with_turns(images)

@@ -59,6 +59,19 @@ def test_what_is_made_is_found_again_split_by_split(tmp_path, monkeypatch):
         assert (bank.features - exact).abs().max() <= exact.abs().max() / shipped.LEVELS
 
 
+def test_principal_directions_keep_the_inner_products_of_features_in_a_plane(tmp_path, monkeypatch):
+    monkeypatch.setenv("SIB_HOME", str(tmp_path))
+    data = tiny_set()
+    network = untrained_network(tmp_path / "network.safetensors", data.images.shape[1])
+    exact = shipped.load(data.name, "conv4-64") if shipped.make(data, network) else {}
+    shipped.make(data, network, dim=60)  # of 64, of which few carry anything in an untrained network
+    for split, bank in shipped.load(data.name, "conv4-64").items():
+        assert bank.features.shape[1] == 60
+        expected = exact[split].features @ exact[split].features.mT
+        assert torch.allclose(bank.features @ bank.features.mT, expected, rtol=0.05, atol=0.05 * expected.abs().max())
+    assert shipped.about(data.name, "conv4-64")["dim"] == 60
+
+
 def test_features_that_do_not_come_with_the_project_are_an_error_that_says_what_to_do():
     with pytest.raises(FileNotFoundError, match="features='images'"):
         shipped.load("mini-imagenet", "wrn-28-10")

@@ -92,6 +92,20 @@ def test_a_checkpoint_that_is_not_published_is_an_error_that_says_what_to_do(exp
         plain.published(Settings(1)).files.checkpoint("best")
 
 
+def test_a_network_that_is_too_large_is_left_here_and_its_run_is_published(tmp_path, monkeypatch):
+    def network_of(p, folder):
+        write_tensors(folder / "network.safetensors", {"w": torch.zeros(100 * p.n)}, {})
+        return {"answer": float(p.n)}, {}
+
+    monkeypatch.setenv("SIB_HOME", str(tmp_path / "project"))
+    monkeypatch.setattr(facts, "LARGEST_NETWORK", 700)
+    made = Experiment("made_up", Settings, network_of, oldest=("n",), keeps_files=True, network="network.safetensors")
+    facts.add(made, [run(made, Settings(n), network_of, keeps_files=True) for n in (1, 2)])
+    assert made.published(Settings(1)).files.path("network.safetensors").stat().st_size < 700
+    with pytest.raises(FileNotFoundError, match="compute the run here"):
+        made.published(Settings(2)).files.path("network.safetensors")
+
+
 @pytest.mark.thorough
 def test_publishing_a_newer_run_in_the_place_of_an_older_can_be_killed_at_any_write(experiment, tmp_path, monkeypatch):
     older = dataclasses.replace(experiment, name="replaced")
