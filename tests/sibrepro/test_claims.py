@@ -14,9 +14,9 @@ from sibrepro.claim import AGREES, DIFFERS, HIGHER, LOWER, OPEN, REMARK, Claim
 from sibrepro.facts import Experiment, Record, publish, published
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT
-from sibrepro.studies.equal_footing import claims as footing
+from sibrepro.studies.equal_footing import claims as comparison
 from sibrepro.studies.equal_footing import plan as equal_footing
-from sibrepro.studies.equal_footing.experiment import CONTENDER
+from sibrepro.studies.equal_footing.experiment import METHOD_COMPARISON
 from sibrepro.studies.few_shot import claims as few_shot_claims
 from sibrepro.studies.few_shot import plan as few_shot
 from sibrepro.studies.few_shot import tables as few_shot_tables
@@ -204,10 +204,10 @@ def test_synthetic_gradients_are_judged_against_the_inductive_steps(synthetic, v
 @pytest.mark.parametrize(
     ("many", "longer", "verdict", "note"),
     [
-        (65.0, 69.5, REMARK, "the length of the step: given its trained length back, −0.50 ± "),
-        (65.0, 66.0, AGREES, "the length of the step: given its trained length back, −4.00 ± "),
-        (70.0, 70.0, DIFFERS, "no fall"),
-        (72.0, 72.0, DIFFERS, "no fall"),
+        (65.0, 69.5, REMARK, "the step is shorter than in training; with its trained length, −0.50 ± "),
+        (65.0, 66.0, AGREES, "the step is shorter than in training; with its trained length, −4.00 ± "),
+        (70.0, 70.0, DIFFERS, "the accuracy does not fall"),
+        (72.0, 72.0, DIFFERS, "the accuracy does not fall"),
     ],
 )
 def test_too_many_queries_hurt_if_accuracy_falls_and_the_length_of_the_step_does_not_explain_it(
@@ -227,7 +227,7 @@ def test_too_many_queries_hurt_if_accuracy_falls_and_the_length_of_the_step_does
 def test_numbers_of_mini_imagenet_are_told_where_they_are_measured():
     records = trained(58.2, few_shot.plan("mini-imagenet", "conv4-64").sib[1, 3])
     (claim,) = few_shot_claims.other_numbers(few_shot_tables.table())
-    assert claim.claim == "SIB, mini-ImageNet, Conv‑4‑64, 1‑shot, $K=3$"
+    assert claim.claim == "accuracy of SIB, mini-ImageNet, Conv‑4‑64, 1‑shot, $K=3$"
     assert claim.paper == "58.0 ± 0.6 %"
     assert claim.ours.startswith("58.2 ± ")
     assert claim.verdict == AGREES
@@ -264,7 +264,7 @@ def test_pacs_is_judged_by_the_average_gain_of_each_kind_of_features(after, verd
     assert frozen.ours.startswith(f"61.0 → {after:.1f} %, ")
     assert len(frozen.runs) == 2 * 4 * 2
     assert "frozen EfficientNet-Lite0" in frozen.note
-    assert ("not told apart" in frozen.note) is not apart
+    assert ("no significant difference" in frozen.note) is not apart
     publish.add(SECOND_STAGE, stages({("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): after, ("SIB", 3): 61.0}))
     tuned, frozen, start = adaptation.claims()
     assert (tuned.verdict, start.verdict) == (verdict, verdict)
@@ -281,28 +281,30 @@ def test_pacs_without_one_of_the_four_domains_is_not_measured():
     assert {claim.verdict for claim in adaptation.claims()} == {OPEN}
 
 
-def contenders(**accuracies: float) -> list[Claim]:
+def compared(**accuracies: float) -> list[Claim]:
     """One-shot runs of these methods, seeds alike, on balanced and on unbalanced queries."""
     for (method, tasks, shots), several in equal_footing.plan().items():
         if shots == 1 and tasks in ("", "mixture") and (accuracy := accuracies.get(method.replace("-", "_"))):
             found = {kind: right(accuracy, several[0]) for kind in ("balanced", "dirichlet2")}
-            publish.add(CONTENDER, [record(CONTENDER, p, {"validation": accuracy}, found) for p in several])
-    return footing.claims()
+            publish.add(
+                METHOD_COMPARISON, [record(METHOD_COMPARISON, p, {"validation": accuracy}, found) for p in several]
+            )
+    return comparison.claims()
 
 
 @pytest.mark.parametrize(("prototypical", "verdict"), [(60.0, AGREES), (64.9, AGREES), (65.0, DIFFERS)])
 def test_sib_is_judged_against_the_best_trained_system_of_table_1(prototypical, verdict):
-    first, second, *_ = contenders(sib=65.0, prototypical=prototypical, maml=55.0, unem=80.0, pt_map=90.0)
+    first, second, *_ = compared(sib=65.0, prototypical=prototypical, maml=55.0, unem=80.0, pt_map=90.0)
     assert first.verdict == verdict
     assert "over Prototypical" in first.ours
-    assert "the nearest of 2" in first.ours
+    assert "the strongest of 2" in first.ours
     assert len(first.runs) == 3
     assert second.verdict == OPEN
 
 
 @pytest.mark.parametrize(("rival", "verdict"), [(60.0, AGREES), (65.0, AGREES), (66.0, DIFFERS)])
 def test_the_best_sib_is_judged_against_all_methods(rival, verdict):
-    found = contenders(sib=60.0, sib_set=65.0, pt_map=rival, prototypical=50.0)
+    found = compared(sib=60.0, sib_set=65.0, pt_map=rival, prototypical=50.0)
     assert found[2].records[0].params["method"] == "sib-set"
     assert [claim.verdict for claim in found[2:4]] == [verdict, verdict]
 
@@ -330,7 +332,7 @@ def test_theorem_1_holds_if_no_world_violates_it_and_says_something_if_its_bound
 def test_theorem_2_holds_if_no_gap_exceeds_its_bound_and_its_proof_if_no_step_fails(changes, verdict):
     second = worlds(**changes)[3]
     assert (second.where, second.verdict) == ("Theorem 2", verdict)
-    assert second.ours == f"at most {changes.get('largest_ratio', 0.9):.2f} of the bound in 2,000 random worlds"
+    assert f"at most {changes.get('largest_ratio', 0.9):.2f} of its bound in 2,000 random worlds" in second.ours
 
 
 @pytest.mark.parametrize(
@@ -396,7 +398,7 @@ def test_the_table_of_a_notebook_has_its_claims_and_that_of_all_has_every_one():
     assert header.count("|") == 5
     assert len(lines) == 2 + 4
     assert lines[0].startswith(
-        "| three synthetic gradient steps improve on none, 1‑shot (Table 1) | +9.5 points | +4.00 ± "
+        "| three synthetic gradient steps beat none, 1‑shot (Table 1) | +9.5 points | +4.00 ± "
     )
     assert lines[0].endswith("points | agrees |")
     assert lines[1].endswith("| – | not measured |")

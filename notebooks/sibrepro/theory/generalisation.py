@@ -172,7 +172,7 @@ def subgaussian_variance(values: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def random_trial(worlds: int, tasks: int, letters: int, n: int, weights: int, rng: np.random.Generator) -> Trial:
-    """Draw learners from deaf (w independent of d) to deterministic, and from empirical risk minimisers to pure noise.
+    """Draw learners of all kinds: w is independent of d, a function of d or in between; fitted to the loss or to noise.
 
     q(w | d, t) is proportional to exp(β [(a - 1) n L_t(w, d) + a g(w, d, t)]) with g Gaussian. Each world has its own β
     in [0.01, 100] and a in [0, 1]. Half of the worlds have 0/1 losses, the others Gaussian ones.

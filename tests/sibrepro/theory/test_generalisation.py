@@ -67,8 +67,8 @@ def test_with_one_example_the_single_information_is_the_information():
 @given(seeds)
 def test_a_learner_that_does_not_see_the_data_has_no_gap(seed):
     trial = trial_of(seed)
-    deaf = replace(trial, q_w=trial.aggregated[..., None, :].expand_as(trial.q_w))
-    terms = gen.terms(deaf)
+    inductive = replace(trial, q_w=trial.aggregated[..., None, :].expand_as(trial.q_w))
+    terms = gen.terms(inductive)
     assert terms["gap"].abs().max() < 1e-12
     assert terms["information"].abs().max() < 1e-12
 
@@ -130,7 +130,7 @@ def test_too_many_data_sets_are_refused_with_advice():
     with pytest.raises(ValueError, match="smaller alphabet or n"):
         gen.sequences(torch.full((10,), 0.1), 10)
     with pytest.raises(ValueError, match="smaller alphabet or n"):  # before anything of that size is drawn
-        theory.study(theory.ElboParams(letters=10, n=10))
+        theory.experiment(theory.ElboParams(letters=10, n=10))
 
 
 @given(seeds)
@@ -160,7 +160,7 @@ def test_biased_coins_agree_with_enumerated_sequences(reduction):
 
 def test_the_study_finds_no_violation_and_repeats_itself():
     p = theory.ElboParams(worlds=260, tasks=2, n=2, letters=2, weights=2)
-    found, values = theory.study(p)
+    found, values = theory.experiment(p)
     assert all(len(values[name]) == 260 for name in ("objective", "gap", "nll_objective"))
     assert all(np.isfinite(array).all() for array in values.values())
     errors = [value for name, value in found.items() if name.endswith("error")]
@@ -169,4 +169,4 @@ def test_the_study_finds_no_violation_and_repeats_itself():
     assert len(slacks) == 6
     assert max(errors) < 1e-10
     assert min(slacks) > -1e-7
-    assert theory.study(p)[0] == found
+    assert theory.experiment(p)[0] == found

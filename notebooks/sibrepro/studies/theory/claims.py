@@ -7,18 +7,31 @@ from sibrepro.facts import Record
 from sibrepro.studies.theory import worlds
 from sibrepro.studies.theory.worlds import ElboParams
 
-EVIDENCE = Claim(THEORY, r"$\log p(\mathcal D)$ = ELBO + the KLs to the true posteriors", "eq. (vae)", "a bound")
+EVIDENCE = Claim(
+    THEORY,
+    r"$\log p(\mathcal D)$ is the ELBO plus the KL divergences from the true posteriors",
+    "eq. (vae)",
+    "the ELBO is a bound",
+)
 DESCENT = Claim(
-    THEORY, r"with the true $\partial\ell/\partial\hat y$ for $\xi$, eq. (sib) descends the KL", "section 3", "holds"
+    THEORY,
+    r"with the true $\partial\ell/\partial\hat y$ in place of $\xi$, eq. (sib) is gradient descent on the KL",
+    "section 3",
+    "holds",
 )
 THEOREM_1 = Claim(
     THEORY,
-    r"the objective is bounded below by $I_q(w;d\mid t)+H_q(d\mid w,t)$",
+    r"$I_q(w;d\mid t)+H_q(d\mid w,t)$ bounds the objective from below",
     "Theorem 1",
     "holds, and is tight",
 )
 THEOREM_2 = Claim(THEORY, r"$\lvert\mathrm{gen}(q)\rvert\le\sqrt{2\sigma^2I_q(w;d\mid t)/n}$", "Theorem 2", "holds")
-COROLLARY = Claim(THEORY, "its corollary, a bound on the objective", "Corollary", "holds")
+COROLLARY = Claim(
+    THEORY,
+    r"$\frac{n}{2\sigma^2}\mathrm{gen}(q)^2+\mathbb E L_t$ bounds the objective from below",
+    "Corollary",
+    "holds",
+)
 
 
 def claims() -> list[Claim]:
@@ -28,9 +41,12 @@ def claims() -> list[Claim]:
     run. The theorems and the corollary are "not measured" until the run of random worlds is published.
     """
     identities = [
-        EVIDENCE.measured("equality to 1e-10, Gaussian and other $q$", AGREES, []),
+        EVIDENCE.measured("both sides are equal to 1e-10, for Gaussian and other $q$", AGREES, []),
         DESCENT.measured(
-            "equality to 1e-8, noise and KL term included", AGREES, [], "with 1/n to a tempered posterior"
+            "both directions are equal to 1e-8, with the noise and the KL term",
+            AGREES,
+            [],
+            "with the 1/n of eq. (lik) it descends to a tempered posterior",
         ),
     ]
     record = worlds.THEORY.published(ElboParams())
@@ -45,14 +61,14 @@ def _theorem_1(record: Record) -> Claim:
     It agrees if the bound holds in every world, is tight in aligned worlds and is more than a constant. If it is a
     constant, the theorem is true but gives nothing to optimise.
     """
-    verdict, found, note = AGREES, "true", ""
+    verdict, found, note = AGREES, "holds in all of", ""
     if record.metrics["constant_error"] < 1e-10:
         verdict = REMARK
-        note = r"the right side equals $H_q(d\mid t)$ whatever $q(w\mid d,t)$ is: nothing to optimise"
+        note = r"the bound is $H_q(d\mid t)$ for every $q(w\mid d,t)$, so it leaves nothing to optimise"
     holds = record.metrics["bound_slack"] > 0 and record.metrics["tightness_error"] < 1e-10
     if not holds:
-        verdict, found = DIFFERS, "violated"
-    return THEOREM_1.measured(f"{found} in all of {_worlds(record)}", verdict, [record], note)
+        verdict, found = DIFFERS, "violated in some of"
+    return THEOREM_1.measured(f"{found} {_worlds(record)}", verdict, [record], note)
 
 
 def _theorem_2(record: Record) -> Claim:
@@ -64,10 +80,12 @@ def _theorem_2(record: Record) -> Claim:
     verdict, note = AGREES, ""
     if fails > 0:
         verdict = REMARK
-        note = f"a step of the proof fails in {fails:.1%} of them; the notebook repairs it"
+        note = f"one step of the printed proof fails in {fails:.1%} of them; notebook 01 repairs it"
     if largest > 1:
         verdict = DIFFERS
-    return THEOREM_2.measured(f"at most {largest:.2f} of the bound in {_worlds(record)}", verdict, [record], note)
+    return THEOREM_2.measured(
+        f"the gap is at most {largest:.2f} of its bound in {_worlds(record)}", verdict, [record], note
+    )
 
 
 def _corollary(record: Record) -> Claim:
@@ -77,8 +95,8 @@ def _corollary(record: Record) -> Claim:
     under either reading of eq. (lik).
     """
     slack = min(record.metrics["corollary_with_n_slack"], record.metrics["corollary_printed_slack"])
-    ours = "true for finite data, even with $n\\,\\mathbb E L$; violated by densities"
-    note = "a loss may be negative, and the $n$ is missing"
+    ours = "holds for finite data, even with $n\\,\\mathbb E L_t$; some densities violate it"
+    note = "the printed bound lacks the factor $n$, and the loss of a density may be negative"
     return COROLLARY.measured(ours, REMARK if slack > -1e-10 else DIFFERS, [record], note)
 
 

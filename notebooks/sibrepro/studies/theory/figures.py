@@ -1,4 +1,4 @@
-"""The paper's Figures 1 and 2, drawn by code, and the figure on Theorem 2.
+"""The figures of notebook 01: the paper's Figures 1 and 2, drawn by code, and one for each theorem.
 
 In Figures 1 and 2 one unit of every coordinate is a centimetre.
 """
@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse, FancyArrowPatch, FancyBboxPatch
 from matplotlib.path import Path
 
-from sibrepro.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED
+from sibrepro.plots import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RED
 
-# Line and fill colours of nodes: ink and paper, what is observed, inputs and outputs of xi, and meta-parameters.
-INK, PALE, OBSERVED = "#222222", "#f4f4f4", "#dddddd"
-PLAIN, WHITE, SEEN, HOT, POINT = {}, {"fc": "white"}, {"fc": OBSERVED}, {"ec": RED, "fc": "#fbe9e0"}, {"ls": "--"}
+# Fill colours and styles of nodes: plain ones, what is observed, inputs and outputs of xi, and meta-parameters.
+PALE, OBSERVED = "#f4f4f4", "#dddddd"
+PLAIN, WHITE, SEEN, OF_XI, POINT = {}, {"fc": "white"}, {"fc": OBSERVED}, {"ec": RED, "fc": "#fbe9e0"}, {"ls": "--"}
 # Arrows have the colours of the paper's text, and are solid or dashed as its caption says.
 GENERATIVE, INFERENCE = {"color": RED, "ls": "-"}, {"color": GREEN, "ls": "--"}
 ARROW = {"arrowstyle": "-|>", "mutation_scale": 13, "lw": 1.5, "zorder": 2}
@@ -37,9 +37,9 @@ COMPUTATION = [
     ("detach_d", 5.6, 3.2, "detach()", 2.2, PLAIN),
     ("lambda", 8.4, 3.2, r"$\lambda$", 1.1, PLAIN),
     # inside the loop over steps
-    ("y_k", 12.4, 7.6, r"$\hat{y}_t = \hat{y}(f(x_t), w_t)$", 3.7, HOT),
+    ("y_k", 12.4, 7.6, r"$\hat{y}_t = \hat{y}(f(x_t), w_t)$", 3.7, OF_XI),
     ("xi", 16.0, 7.6, r"$\xi$", 1.1, PLAIN),
-    ("xi_out", 19.0, 7.6, r"$\xi(\hat{y}_t)\approx\partial\ell_t/\partial\hat{y}_t$", 3.5, HOT),
+    ("xi_out", 19.0, 7.6, r"$\xi(\hat{y}_t)\approx\partial\ell_t/\partial\hat{y}_t$", 3.5, OF_XI),
     ("w_k", 12.4, 5.4, r"$w_t(\theta_t^k, \epsilon)$", 2.3, WHITE),
     ("noise", 16.0, 5.4, r"$\epsilon$", 0, PLAIN),
     ("theta_k", 12.4, 3.2, r"$\theta_t^k$", 0, PLAIN),
@@ -190,8 +190,60 @@ def figure_2() -> Figure:
     s.text(15.9, 1.62, r"$\theta_t^{k+1}$", 13, bbox={"fc": "white", "ec": "none", "pad": 1})
     over = Path([(5.4, 8.1), (5.4, 9.45), (23.0, 9.45), (23.0, 8.15)])
     ax.add_patch(FancyArrowPatch(path=over, color=INK, **ARROW))
-    s.text(14.2, 9.8, "the only path on which the loss reaches $f$", 11, color=GREY)
+    s.text(14.2, 9.8, "the only path on which the loss reaches $f$", 12)
     return fig
+
+
+def evidence(arrays: Mapping[str, np.ndarray], tasks: int) -> Figure:
+    """Draw the ELBO of several q as bars, each completed to log p(D) by its divergence from the true posteriors.
+
+    Args:
+        arrays: the arrays of a run of `sibrepro.studies.theory.worlds`.
+        tasks: the number of tasks that the terms are summed over.
+    """
+    total = arrays["evidence"].item()
+    elbo = {name.removeprefix("elbo/"): arrays[name].item() for name in arrays if name.startswith("elbo/")}
+    names = sorted(elbo, key=elbo.get, reverse=True)
+    widths = np.array([elbo[name] for name in names])
+    floor = widths.min() - 0.15 * (total - widths.min())
+    figure, axis = plt.subplots(figsize=(8, 0.5 * len(names) + 1.5))
+    axis.barh(names, widths - floor, left=floor, color=BLUE, label="ELBO")
+    kl = r"$\Sigma_t D_{\rm KL}(q_{\theta_t}\,\|\,p(w_t|d_t))$"
+    axis.barh(names, total - widths, left=widths, color=ORANGE, hatch="//", edgecolor="white", label=kl)
+    axis.axvline(total, color=INK, lw=1.5)
+    above = {"xycoords": ("data", "axes fraction"), "xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+    axis.annotate(rf"$\log p(\mathcal{{D}}) = {total:.2f}$", (total, 1), **above)
+    axis.invert_yaxis()
+    axis.set(xlim=(floor, total + 0.06 * (total - floor)), ylabel="choice of $q$")
+    axis.set_xlabel(f"nats, sum over {tasks} tasks (the bars are cut at the left)")
+    figure.legend(loc="outside lower center", ncol=2)
+    return figure
+
+
+def constant_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
+    """Draw the objective and the bounds of Theorem 1 along a path of posteriors, in an aligned and in a random world.
+
+    Args:
+        arrays: the arrays of a run of `sibrepro.studies.theory.worlds`.
+    """
+    lines = {
+        "popeb": (BLUE, "-", "(popeb)"),
+        "ibt": (ORANGE, "--", r"(ibt): $I_q + H_{q,p}(d|w,t)$"),
+        "ib": (GREEN, "-.", r"(ib): $I_q + H_q(d|w,t)$"),
+        "information": (GREY, ":", r"$I_q(w;d|t)$"),
+    }
+    titles = {"aligned": "aligned world: $p$ generates the data", "random": "random world: it does not"}
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharex=True)
+    for axis, (kind, title) in zip(axes, titles.items(), strict=True):
+        for name, (colour, dashes, label) in lines.items():
+            curve = arrays[f"path/{kind}/{name}"]
+            axis.plot(arrays["path/beta"], curve, color=colour, ls=dashes, lw=2.2, label=label)
+        axis.axvline(1, color=GREY, lw=0.8)
+        axis.annotate(r" $p(w|d,t)$", (1, axis.get_ylim()[1]), va="top", color=INK)
+        axis.set(xscale="log", xlabel=r"$\beta$ in $q(w|d,t) \propto p(w)\, p(d|w,t)^\beta$", title=title)
+    axes[0].set_ylabel("nats")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncol=4)
+    return figure
 
 
 def gap_against_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
@@ -210,17 +262,45 @@ def gap_against_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
     ends = np.array([bound.min() / 2, bound.max() * 2])
     left.plot(ends, ends, color=RED, lw=1.8, label="equality")
     left.set(xscale="log", yscale="log", xlim=ends, ylim=(1e-6, ends[1]), ylabel=r"$|{\rm gen}(q)|$")
-    left.set(xlabel=r"$\sqrt{2\sigma^2 I_q(w;d|t)/n}$", title="random worlds: the bound holds in each")
+    left.set(
+        xlabel=r"the bound, $\sqrt{2\sigma^2 I_q(w;d|t)/n}$", title=f"{len(gap):,} random worlds, none above its bound"
+    )
     left.legend(loc="upper left")
-    fig.colorbar(dots, ax=left, label=r"$I_q(w;d|t)\,/\,H_q(w|t)$   (0: deaf, 1: deterministic)")
-    for n, colour in zip((1, 2, 4, 10), (BLUE, ORANGE, GREEN, PURPLE), strict=True):
-        right.plot(arrays["coin/beta"], arrays[f"coin/{n}"], color=colour, lw=2, label=f"$n = {n}$")
+    fig.colorbar(dots, ax=left, label="dependence of $w$ on $d$, $I_q(w;d|t)/H_q(w|t)$")
+    dashes = ("-", "--", "-.", (0, (1, 1)))
+    for n, colour, dash in zip((1, 2, 4, 10), (BLUE, ORANGE, GREEN, PURPLE), dashes, strict=True):
+        right.plot(arrays["coin/beta"], arrays[f"coin/{n}"], color=colour, lw=2.2, ls=dash, label=f"$n = {n}$")
     right.axhline(1, color=RED, lw=1.8)
-    right.axhline(np.sqrt(1 / (np.pi * np.log(2))), color=GREY, ls=":", label=r"ERM, $n\to\infty$: $1/\sqrt{\pi\ln 2}$")
+    limit = np.sqrt(1 / (np.pi * np.log(2)))
+    right.axhline(limit, color=GREY, lw=1)
+    right.annotate(r"ERM, $n\to\infty$: $1/\sqrt{\pi\ln 2}$", (0.012, limit + 0.006), color=INK)
     right.set(xscale="log", ylim=(0.55, 1.03), xlabel=r"$\beta$ in $q(w|d) \propto \exp(\beta\, w\, \Sigma_i z_i)$")
-    right.set(ylabel=r"$|{\rm gen}|$ / bound", title="fair coins, $\\ell = -wz$: tight for weak learners")
-    right.legend(loc="lower left", ncol=2, fontsize=11)
+    right.set(ylabel=r"$|{\rm gen}|$ / bound", title="$n$ fair coins, $\\ell = -wz$: tight for small $\\beta$")
+    right.legend(loc="lower left", ncol=2)
     return fig
+
+
+def corollary(arrays: Mapping[str, np.ndarray]) -> Figure:
+    """Draw the objective, the bounds of the corollary and its regulariser for three biased coins, over n.
+
+    Args:
+        arrays: the arrays of a run of `sibrepro.studies.theory.worlds`.
+    """
+    sizes, term = arrays["corollary/n"], r"\frac{n}{2\sigma^2}{\rm gen}^2"
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.6))
+    objective, risk, weight = (arrays[f"corollary/sum/{name}"] for name in ("objective", "risk", "regulariser"))
+    left.plot(sizes, objective, color=BLUE, lw=2.2, label="(popeb)")
+    left.plot(sizes, weight + sizes * risk, color=ORANGE, lw=2.2, ls="--", label=rf"${term} + n\,\mathbb{{E}}L_t$")
+    left.plot(sizes, weight + risk, color=GREEN, lw=2.2, ls="-.", label=rf"as printed: ${term} + \mathbb{{E}}L_t$")
+    for reading, words, dashes in (("sum", "plain sum", "-"), ("mean", "$1/n$ of eq. (lik)", "--")):
+        information, weight = (arrays[f"corollary/{reading}/{name}"] for name in ("information", "regulariser"))
+        right.plot(sizes, information, color=PURPLE, ls=dashes, lw=2, marker="o", label=f"$I_q(w;d|t)$, {words}")
+        right.plot(sizes, weight, color=RED, ls=dashes, lw=2, marker="s", label=f"${term}$, {words}")
+    titles = "plain sum: objective and lower bounds", "the regulariser shrinks as $n$ grows"
+    for axis, title in zip((left, right), titles, strict=True):
+        axis.set(xscale="log", yscale="log", xlabel="examples per task, $n = |d|$", ylabel="nats", title=title)
+        axis.legend(fontsize=11)
+    return figure
 
 
 def _graphical_model(model: daft.PGM) -> Sketch:

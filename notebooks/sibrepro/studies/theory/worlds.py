@@ -61,7 +61,7 @@ class ElboParams:
     seed: NonNegative = Field(0, description="of all random numbers")
 
 
-def study(p: ElboParams) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+def experiment(p: ElboParams) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Compute a run.
 
     Returns:
@@ -229,7 +229,7 @@ def _summary(values: dict[str, np.ndarray]) -> dict[str, float]:
 THEORY = Experiment(
     "elbo_and_information_bottleneck",
     ElboParams,
-    study,
+    experiment,
     oldest="worlds tasks n letters weights dim seed".split(),
     tolerance={"*": 1e-6},  # sums in double precision are exact up to rounding
 )
