@@ -1,11 +1,13 @@
 """SIB as a classifier in scikit-learn's style: `SIBClassifier().fit(support, labels).predict(query)`.
 
 The class keeps to scikit-learn's conventions without inheriting from it, so that it works where scikit-learn is not
-installed. Where it is, its own functions check the input, and tools such as `cross_val_score` take the class.
+installed. Where it is, its own functions check the input, and tools such as `Pipeline` and `cross_val_score` take it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from sibcore import zoo
+from sibcore.apply.table import as_csv
+from sibcore.files import write_atomically
 from sibcore.transduce import Answers, answers
 from sibcore.vision.features import encode
 
@@ -21,16 +25,21 @@ class SIBClassifier:
     """Few-shot classification of features `[n, d]`, or of images `[n, H, W, 3]` with a `network`.
 
     **Transductive**: `fit` keeps the support set, and `predict` adapts to all the queries it is given, together. The
-    label of a query depends on the other queries, so give the whole query set in one call, as varied as you will meet
-    it. A query by itself gets the label before adaptation. Classes are assumed to be about equally frequent among the
-    queries; where one makes up most of them, `predict_before` is the safer answer.
+    label of a query depends on the other queries, so pass the whole query set in one call. A query by itself gets the
+    label before adaptation. The default model was trained on even and on uneven class shares, the 5-way models on even
+    shares only. Where one class makes up most of the queries, `predict_before` is the safer answer.
+
+    **Large query sets**: a call needs memory for the features `[n, d]` and about a hundred arrays `[n, k]`, all in
+    float64. Images need far more. So do not pass images that do not fit into memory: compute their features part by
+    part with `sibcore.vision.features.encode`, and pass the features in one call. If even these are too large, split
+    the queries at random into parts of some thousands. Each part then is a task of its own.
 
     Args:
         model: name of a SIB of `sibcore.zoo`; by default the one for any number of classes and any features.
-        network: where X is images, the name of a network of `sibcore.zoo`, or a module from floats `[n, 3, H, W]` in
-            [0, 1] to features `[n, d]`. The images must have the size that the network is made for.
+        network: set this if X is images: the name of a network of `sibcore.zoo`, or a module from floats
+            `[n, 3, H, W]` in [0, 1] to features `[n, d]`. The images must have the size that the network takes.
         steps: K, the number of synthetic gradient steps; by default as many as the model was trained with. With 0
-            steps it is the nearest class mean by cosine.
+            steps the classifier is the nearest class mean by cosine.
 
     Classes may have different numbers of examples. Features and labels may be numpy arrays, lists or torch tensors.
     """
@@ -55,7 +64,7 @@ class SIBClassifier:
         features, labels = _check_support(self, self._features(X), _plain(y))
         self.classes_, self.support_labels_ = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"there must be at least 2 classes to tell apart, got 1 class, {self.classes_[0]!r}")
+            raise ValueError(f"y: expected at least 2 classes, got 1 class, {self.classes_[0]!r}")
         self.support_ = features
         model = self.model or zoo.ANY_WAY
         self.sib_ = zoo.load_pretrained(model, len(self.classes_), features.shape[1], self.steps).double()
@@ -79,6 +88,21 @@ class SIBClassifier:
         support, query = torch.from_numpy(self.support_).double(), torch.from_numpy(query).double()
         return answers(self.sib_, support, torch.from_numpy(self.support_labels_), query)
 
+    def to_csv(self, X: Any, path: str | Path, names: Sequence[object] | None = None) -> None:
+        """Write labels and probabilities, before and after adaptation, to a CSV file with one line per query.
+
+        Args:
+            X: the queries: features `[n, d]`, or images.
+            path: the file, which is overwritten.
+            names: names of the queries for the first column; by default they are numbered from 0.
+        """
+        found = self.answers(X)
+        count = len(found.after)
+        names = range(count) if names is None else names
+        if len(names) != count:
+            raise ValueError(f"names: expected one name for each of the {count} queries, got {len(names)}")
+        write_atomically(Path(path), as_csv(names, self.classes_, found).encode("utf-8", "surrogateescape"))
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy of `predict(X)`, as a share between 0 and 1, optionally weighted by query."""
         return float(np.average(self.predict(X) == np.asarray(_plain(y)), weights=sample_weight))
@@ -91,7 +115,7 @@ class SIBClassifier:
         """Set arguments of the constructor by name and return this classifier."""
         for name, value in params.items():
             if name not in self.get_params():
-                raise ValueError(f"SIBClassifier has no parameter {name!r}: expected model, network or steps")
+                raise ValueError(f"SIBClassifier has no parameter {name!r}: expected one of model, network, steps")
             setattr(self, name, value)
         return self
 
@@ -99,7 +123,7 @@ class SIBClassifier:
         return f"SIBClassifier(model={self.model!r}, network={self.network!r}, steps={self.steps!r})"
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn, which alone calls this, that it has a classifier before it."""
+        """Tell scikit-learn that this is a classifier. Only scikit-learn calls it."""
         from sklearn.utils import ClassifierTags, Tags, TargetTags
 
         return Tags("classifier", TargetTags(required=True), classifier_tags=ClassifierTags())
@@ -128,7 +152,9 @@ def _check_support(classifier: SIBClassifier, X: Any, y: Any) -> tuple[np.ndarra
     except ImportError:
         X, y = _finite_rows(X), np.asarray(y)
         if y.shape != (len(X),):
-            raise ValueError(f"y: expected one label for each of the {len(X)} rows of X, got {[*y.shape]}") from None
+            raise ValueError(
+                f"y: expected one label for each of the {len(X)} rows of X, got shape {[*y.shape]}"
+            ) from None
         classifier.n_features_in_ = X.shape[1]
         return X, y
     X, y = validate_data(classifier, X, y, dtype=np.float32)
@@ -142,7 +168,7 @@ def _check_query(classifier: SIBClassifier, X: Any) -> np.ndarray:
         from sklearn.utils.validation import check_is_fitted, validate_data
     except ImportError:
         if not hasattr(classifier, "sib_"):
-            raise ValueError("this SIBClassifier has no support set yet: call fit first") from None
+            raise ValueError("this SIBClassifier has no support set yet: call fit(X, y) first") from None
         X, dim = _finite_rows(X), classifier.n_features_in_
         if X.shape[1] != dim:
             raise ValueError(f"X has {X.shape[1]} features, but SIBClassifier is expecting {dim} features") from None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 
@@ -96,6 +100,35 @@ def test_tensors_and_lists_do_as_arrays_do_and_parameters_can_be_cloned():
     assert cross_val_score(copy, np.concatenate([support, query]), [*labels, *truth], cv=3).mean() > 0.9
 
 
+def test_it_ends_a_pipeline_whose_parameters_can_be_searched():
+    support, labels, query, truth = task(3, [5, 5, 5], 10)
+    pipeline = make_pipeline(StandardScaler(), SIBClassifier())
+    scaled = StandardScaler().fit(support)
+    alone = SIBClassifier().fit(scaled.transform(support), labels).predict(scaled.transform(query))
+    assert (pipeline.fit(support, labels).predict(query) == alone).all()
+    everything, of_everything = np.concatenate([support, query]), np.concatenate([labels, truth])
+    assert cross_val_score(pipeline, everything, of_everything, cv=3).mean() > 0.9
+    search = GridSearchCV(pipeline, {"sibclassifier__steps": [0, 3]}, cv=3).fit(everything, of_everything)
+    assert search.best_score_ > 0.9
+
+
+def test_labels_and_probabilities_are_exported(tmp_path):
+    support, labels, query, _ = task(4, [1] * 4, 10, noise=1.5)
+    found = SIBClassifier().fit(support, labels)
+    found.to_csv(query, tmp_path / "out.csv", names=[f"query, {i}" for i in range(len(query))])
+    with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == [f"query, {i}" for i in range(len(query))]
+    assert [row["label"] for row in rows] == found.predict(query).tolist()
+    assert [row["label_before"] for row in rows] == found.predict_before(query).tolist()
+    sure = np.array([float(row["probability"]) for row in rows])
+    np.testing.assert_allclose(sure, found.predict_proba(query).max(1), atol=6e-5)
+    found.to_csv(query, tmp_path / "numbered.csv")
+    assert (tmp_path / "numbered.csv").read_text().splitlines()[1].startswith("0,class ")
+    with pytest.raises(ValueError, match="one name for each of the 40 queries, got 1"):
+        found.to_csv(query, tmp_path / "out.csv", names=["a"])
+
+
 def test_images_with_a_network():
     class Mean(nn.Module):
         def __init__(self):
@@ -117,7 +150,7 @@ def test_images_with_a_network():
 
 def test_what_cannot_be_is_told():
     support, labels, query, _ = task(3, [2, 2, 2], 4)
-    with pytest.raises(ValueError, match="at least 2 classes"):
+    with pytest.raises(ValueError, match="at least 2 classes, got 1 class"):
         SIBClassifier().fit(support[:2], labels[:2])
     with pytest.raises(ValueError, match="there is no model 'anyway': expected one of any-way"):
         SIBClassifier(model="anyway").fit(support, labels)
