@@ -28,7 +28,7 @@ def claims() -> list[Claim]:
 
 
 def gains() -> list[Claim]:
-    """Return the claims that three synthetic gradient steps beat none on the same tasks, for 1 and 5 shots.
+    """Return the claims that three synthetic gradient steps beat none on the same episodes, for 1 and 5 shots.
 
     A gain agrees with the paper if its interval lies above zero.
     """
@@ -39,9 +39,9 @@ def gains() -> list[Claim]:
     shown = []
     for shots in (1, 5):
         text = f"{printed[shots, 3] - printed[shots, 0]:+.1f} points"
-        if shots == 5:  # Table 1 tests on five shots what was trained on one.
+        if shots == 5:  # Table 1 tests on five shots what was trained on one shot.
             text += f"; {paper.gain_of_three_steps(5):+.1f} trained and tested on 5 shots (appendix)"
-        claim = Claim(FEW_SHOT, f"three synthetic gradient steps improve on none, {shots}‑shot", "Table 1", text)
+        claim = Claim(FEW_SHOT, f"three synthetic gradient steps beat none, {shots}‑shot", "Table 1", text)
         if shots in found:
             records = [*results.sib[shots, 0], *results.sib[shots, 3]]
             claim = claim.measured(points(found[shots]), above_zero(found[shots]), records)
@@ -70,11 +70,11 @@ def numbers(
     results, shown = plan.published(dataset, backbone), []
     for row in rows.itertuples():
         printed = f"{tables.interval(row.paper, row.paper_ci95)} %"
-        claim = Claim(part, f"SIB, {where}{row.shots}‑shot, $K={row.K}$", "Table 1", printed)
+        claim = Claim(part, f"accuracy of SIB, {where}{row.shots}‑shot, $K={row.K}$", "Table 1", printed)
         if (row.shots, row.K) in results.sib:
             ours = f"{tables.interval(row.ours, row.ours_ci95)} %"
             stronger = row.K == 0 and row.verdict == tables.ABOVE
-            note = "a stronger feature network: no step is taken" if stronger else ""
+            note = "our backbone is stronger; no step is taken" if stronger else ""
             claim = claim.measured(ours, OF_NUMBERS[row.verdict], results.sib[row.shots, row.K], note)
         shown.append(claim)
     return shown

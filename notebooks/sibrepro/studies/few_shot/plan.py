@@ -23,6 +23,7 @@ from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT, together
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.rivals import BASELINES
+from sibrepro.statistics import by
 from sibrepro.studies.few_shot.compression import COMPRESSION, JPEG, compression, jpeg
 from sibrepro.studies.few_shot.imbalance import UNBALANCED
 from sibrepro.studies.few_shot.rivals import RIVAL, Rival
@@ -87,6 +88,11 @@ class FewShotNotebook:
         seeds = range(self.seed, self.seed + self.seeds)
         bases = self._bases(self.test_episodes)
         return [p for base in bases for p in grid(base, seed=seeds, shots=self.shots, K=self.K)]
+
+    def shown(self, records: Sequence[Record]) -> dict[tuple[int, int], list[Record]]:
+        """Group the runs of the first image set and backbone, which tables and figures show, by (shots, K)."""
+        first = {"dataset": self.datasets[0], "backbone": self.backbones[0]}
+        return by([record for record in records if first.items() <= record.params.items()], "shots", "K")
 
     def variants(self) -> list[FewShot]:
         """Return one seed of each variant of SIB that needs no images, and of inductive SIB."""

@@ -7,16 +7,15 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from cells import drawn
 from few_shot_records import sib
 from matplotlib import pyplot as plt
 from tiny_images import few_shot_set
 
 from sibcore import datasets
+from sibrepro import plots
 from sibrepro.statistics import Score
-from sibrepro.studies.few_shot import figures, plan
-from sibrepro.studies.few_shot import tables as few_shot_tables
-from sibrepro.studies.few_shot.plan import FewShotNotebook, FewShotRuns
+from sibrepro.studies.few_shot import figures
+from sibrepro.studies.few_shot.plan import FewShotRuns
 
 mpl.use("agg")
 
@@ -48,34 +47,45 @@ def test_a_task_shows_support_and_queries_of_each_class(monkeypatch):
     assert all(axis.images for axis in figure.axes)
 
 
-def test_training_curves_have_a_line_for_each_K(by_setting, monkeypatch):
-    monkeypatch.setattr(plan, "published", lambda *_: FewShotRuns(by_setting, {}, {}, {}, {}))
-    figure = drawn("03_training_curves", p=FewShotNotebook())
+def test_training_curves_have_a_line_for_each_K(by_setting):
+    figure = figures.training_curves(FewShotRuns(by_setting, {}, {}, {}, {}))
     assert [[line.get_label() for line in axis.lines] for axis in figure.axes] == [["K = 0", "K = 3"]] * 4
     assert figure.axes[0].lines[0].get_xydata().tolist() == [[1000, 1.0], [2000, 0.9]]
     assert figure.axes[2].lines[0].get_xydata().tolist() == [[1000, 50], [2000, 60]]
     assert labelled(figure)
 
 
-def test_gains_by_network_are_ours_and_the_papers(by_setting, monkeypatch):
-    monkeypatch.setattr(plan, "published", lambda *_: FewShotRuns(by_setting, {}, {}, {}, {}))
+def test_gains_by_network_are_ours_and_the_papers():
     rows = [
         ("ours", "cifar-fs", "conv4-64", 1, 60.0, 9.0, 0.2),
         ("paper", "mini-imagenet", "wrn-28-10", 5, 77.5, 1.4, None),
     ]
     columns = ["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"]
-    frame = pd.DataFrame(rows, columns=columns).astype({"ci95": float})
-    monkeypatch.setattr(few_shot_tables, "network_gains", lambda: frame)
-    figure = drawn("03_gain_by_network")
-    assert figure.axes[0].get_legend_handles_labels()[1] == ["ours: CIFAR-FS, 1-shot", "paper: mini-ImageNet, 5-shot"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["conv4-64", "wrn-28-10"]
-    assert labelled(figure)
+    one, five = figures.gain_by_network(pd.DataFrame(rows, columns=columns).astype({"ci95": float})).axes
+    assert [axis.get_title() for axis in (one, five)] == ["1-shot", "5-shot"]
+    assert five.get_legend_handles_labels()[1] == ["CIFAR-FS, ours", "mini-ImageNet, paper"]
+    for axis, name, point in ((one, "conv4-64", (60.0, 9.0)), (five, "wrn-28-10", (77.5, 1.4))):
+        assert [text.get_text() for text in axis.texts] == [name]
+        assert axis.texts[0].xy == point
+        assert axis.containers[0].lines[0].get_xydata().tolist() == [[*point]]
+    assert labelled(one.figure)
+
+
+def test_names_of_neighbours_do_not_cover_each_other_or_their_points():
+    rows = [("ours", "cifar-fs", name, 1, 60 + 0.1 * i, 9.0, 0.2) for i, name in enumerate(["conv4-64", "wrn-16-2"])]
+    columns = ["whose", "dataset", "backbone", "shots", "start", "gain", "ci95"]
+    figure = figures.gain_by_network(pd.DataFrame(rows, columns=columns))
+    (axis,) = figure.axes
+    first, second = (text.get_window_extent() for text in axis.texts)
+    assert not first.overlaps(second)
+    places = axis.transData.transform([text.xy for text in axis.texts])
+    assert not any(box.contains(*place) for box in (first, second) for place in places)
 
 
 def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
     here = {key: records[:1] for key, records in by_setting.items()}
     study = FewShotRuns(by_setting, {}, {}, {}, {})
-    figure = drawn("03_accuracy_against_K", results=study, p=FewShotNotebook(), trained=here, mine=[])
+    figure = figures.accuracy_against_K(study, here, "cifar-fs", "conv4-64", 1500)
     ours = next(line for line in figure.axes[0].lines if line.get_label() == "ours")
     assert list(ours.get_xdata()) == [0, 3]
     means = [np.mean([r.metrics["best/1shot"] for r in by_setting[1, K]]) for K in (0, 3)]
@@ -86,17 +96,17 @@ def test_accuracy_against_K_has_our_points_and_the_papers(by_setting):
 
 
 def test_gain_by_episode(by_setting):
-    figure = drawn("03_gain_by_episode", results=FewShotRuns(by_setting, {}, {}, {}, {}))
+    figure = figures.gain_by_episode(FewShotRuns(by_setting, {}, {}, {}, {}))
     first, second = (by_setting[1, K][0].arrays["best/1shot"].astype(int) for K in (0, 3))
-    assert figure.axes[0].get_title() == f"1-shot: {100 * (second < first).mean():.0f} % of the tasks lose"
+    share = f"{100 * (second < first).mean():.0f} % of {len(first):,} episodes lose"
+    assert figure.axes[0].get_title().endswith(share)
+    assert sum(bar.get_height() for bar in figure.axes[0].patches) == pytest.approx(100)
     seeds = [by_setting[5, 3][s].metrics["best/5shot"] - by_setting[5, 0][s].metrics["best/5shot"] for s in (0, 1)]
     assert figure.axes[1].lines[1].get_xdata()[0] == pytest.approx(np.mean(seeds))
 
 
-def test_reliability_before_and_after_the_steps(diagnosed, by_setting, monkeypatch):
-    monkeypatch.setattr("sibrepro.meta_training.along_the_steps.diagnostics", lambda trained: diagnosed)
-    results = FewShotRuns(by_setting, {}, {}, {}, {})
-    figure = drawn("03_reliability", results=results, p=FewShotNotebook(), steps_shown=3)
+def test_reliability_before_and_after_the_steps(diagnosed):
+    figure = figures.reliability(diagnosed, 3)
     for k, axis in zip((0, 3), figure.axes, strict=False):
         error = 100 * diagnosed.metrics[f"calibration_error/{k}"]
         assert axis.get_title().endswith(f": calibration error {error:.1f} points")
@@ -112,30 +122,28 @@ def test_a_task_in_the_plane_has_an_arrow_for_each_class(diagnosed):
     assert labelled(figure)
 
 
-def test_methods_are_ordered_by_accuracy_and_marked_by_kind():
-    scores = pd.DataFrame(
-        [("SIB, K = 3", "SIB", 1, 71.0, 0.4), ("Ridge", "inductive", 1, 60.0, 0.4), ("PT", "transductive", 1, 74, 1)],
-        columns=["method", "kind", "shots", "mean", "ci95"],
-    )
-    (axis,) = figures.methods(scores).axes
+def test_methods_are_ordered_by_accuracy_and_inductive_ones_are_hollow():
+    rows = [("SIB, K = 3", "transductive", 1, 71.0, 0.4), ("Ridge regression (R2-D2)", "inductive", 1, 60.0, 0.4)]
+    rows.append(("PT-MAP", "transductive", 1, 74.0, 1.0))
+    (axis,) = figures.methods(pd.DataFrame(rows, columns=["method", "kind", "shots", "mean", "ci95"])).axes
     names = [label.get_text() for label in axis.get_yticklabels()]
-    assert names == ["Ridge", "SIB, K = 3", "PT"], "worst at the bottom"
+    assert names == ["Ridge regression (R2-D2)", "SIB, K = 3", "PT-MAP"], "worst at the bottom"
     points = [container.lines[0] for container in axis.containers]
     assert [point.get_xdata()[0] for point in points] == [60, 71, 74]
-    assert len({point.get_marker() for point in points}) == 3
-    assert [text.get_text() for text in axis.get_legend().texts] == ["SIB", "transductive", "inductive"]
+    assert [point.get_markerfacecolor() == "white" for point in points] == [True, False, False]
+    assert [point.get_color() for point in points[1:]] == [plots.colour("sib"), plots.colour("pt-map")]
 
 
-def test_balance_has_two_points_for_each_method(monkeypatch):
+def test_balance_has_two_points_for_each_method():
     columns = ["method", "sib", "balanced", "balanced_ci95", "unbalanced", "unbalanced_ci95"]
-    scores = pd.DataFrame([("SIB", True, 70, 1, 60, 1), ("Ridge", False, 60, 1, 58, 1)], columns=columns)
-    monkeypatch.setattr("sibrepro.studies.few_shot.tables.balance_scores", lambda results: scores)
-    figure = drawn("03_unbalanced_queries", results=FewShotRuns({}, {}, {}, {}, {}))
+    rows = [("SIB, K = 3", True, 70, 1, 60, 1), ("PT-MAP", False, 60, 1, 58, 1)]
+    figure = figures.unbalanced_queries(pd.DataFrame(rows, columns=columns))
     (axis,) = figure.axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["Ridge", "SIB"]
-    assert [container.lines[0].get_xdata()[0] for container in axis.containers] == [60, 58, 70, 60]
-    colours = [line.get_color() for line in axis.lines if len(line.get_xdata()) == 2]
-    assert colours[0] != colours[1], "SIB stands out"
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["PT-MAP", "SIB, K = 3"]
+    points = [container.lines[0] for container in axis.containers]
+    assert [point.get_xdata()[0] for point in points] == [60, 58, 70, 60]
+    assert [point.get_markerfacecolor() == "white" for point in points] == [True, False, True, False]
+    assert {point.get_color() for point in points[2:]} == {plots.colour("sib")}
     assert labelled(figure)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pandas as pd
 import pytest
-from cells import run
 from few_shot_records import FULL, QUICK, computed_here, own_home, published, rival, sib, unbalanced
 
 from sibrepro import paper, tables
@@ -50,26 +47,6 @@ def variants(records):
     return made
 
 
-def by_seed(results):
-    return run("table:seeds", results=results)["by_seed"]
-
-
-def rivals(results):
-    return run("table:rivals", results=results, p=SimpleNamespace(rivals=list))["rivals"]
-
-
-def against_rivals(results):
-    return run("table:against_rivals", results=results, steps_shown=3)["against"]
-
-
-def literature(results):
-    return run("table:literature", rivals=rivals(results))["literature"]
-
-
-def reordered(results):
-    return run("table:orders", results=results)["reordered"]
-
-
 def mean(*records, name="best/1shot"):
     return pytest.approx(sum(record.metrics[name] for record in records) / len(records))
 
@@ -88,10 +65,9 @@ def test_seeds_share_a_row(records):
 def test_what_is_not_planned_changes_no_table(records):
     def all_tables() -> list[pd.DataFrame]:
         results = published_results()
-        shown = [few_shot_tables.table_rows(), by_seed(results)]
-        shown += [few_shot_tables.method_scores(results), against_rivals(results)]
-        shown += [few_shot_tables.balance_scores(results), reordered(results)]
-        return [*shown, rivals(results), literature(results)]
+        shown = [few_shot_tables.table_rows(), few_shot_tables.averaging(), few_shot_tables.gains_by_backbone()]
+        of_results = ("seeds", "method_scores", "comparison", "balance_scores", "orders", "rotation")
+        return shown + [getattr(few_shot_tables, name)(results) for name in of_results]
 
     before = all_tables()
     changes = [{"eta": 0.1}, {"seed": 3}, {"batch": 4}, {"queries": 30}, {"steps": 80_000}, {"K": 7}, {"lr": 0.1}]
@@ -140,11 +116,35 @@ def test_the_living_table_takes_the_rows_and_reads_well(records, variants):
     assert row["CIFAR-FS 1-shot"].startswith(f"68.7 ± 0.6 / **{expected:.1f} ± ")
 
 
-def test_each_seed_has_its_best_and_its_last_checkpoint(results, records):
-    table = by_seed(results)
-    assert table.loc[(1, 3, 1), "last"] == pytest.approx(records[1, 3, 1].metrics["last/1shot"])
-    assert table.loc[(5, 0, 0), "best"] == pytest.approx(records[5, 0, 0].metrics["best/5shot"])
-    assert len(table) == 8
+def test_table_1_for_reading_has_the_papers_methods_and_sib_alone(records, variants):
+    by_backbone = few_shot_tables.table_1()
+    assert set(by_backbone) == set(paper.few_shot().dropna(subset="value")["backbone"])
+    methods = set(by_backbone["conv4-64"]["method"])
+    assert {"Prototypical Net", "SIB, K = 0", "SIB, η = 0.001, K = 3"} <= methods
+    assert not [method for method in methods if "our features" in method or "statistics" in method]
+    assert by_backbone["wrn-28-10"]["to measure"].str.contains("--profile paper").any()
+    assert "to measure" not in by_backbone["resnet12"]
+
+
+def test_the_runs_of_the_notebook_show_their_gain_over_no_steps():
+    runs = {(1, K): [sib(60 + K, QUICK, K=K)] for K in (0, 3)} | {(5, 3): [sib(80, QUICK, shots=5)]}
+    table = few_shot_tables.this_run(runs)
+    assert table["gain over K = 0 (points)"].map(bool).tolist() == [False, True, False]
+    assert (
+        table.loc[(1, 3), "test accuracy (%)"]
+        == f"{runs[1, 3][0].metrics['best/1shot']:.2f} ± " + (table.loc[(1, 3), "test accuracy (%)"].split(" ± ")[1])
+    )
+    assert set(table["meta-training steps"]) == {QUICK.steps}
+
+
+def test_seeds_and_checkpoints_stand_side_by_side(results, records):
+    table = few_shot_tables.seeds(results)
+    assert len(table) == 4
+    two = [records[1, 3, s].metrics for s in (0, 1)]
+    assert table.loc[(1, 3), "best checkpoint"] == pytest.approx(sum(m["best/1shot"] for m in two) / 2, abs=0.006)
+    assert table.loc[(1, 3), "last checkpoint"] == pytest.approx(sum(m["last/1shot"] for m in two) / 2, abs=0.006)
+    extremes = sorted(m["best/1shot"] for m in two)
+    assert table.loc[(1, 3), ["lowest seed", "highest seed"]].tolist() == pytest.approx(extremes, abs=0.006)
 
 
 def test_methods_stand_side_by_side(results, records):
@@ -158,26 +158,28 @@ def test_methods_stand_side_by_side(results, records):
     kinds = scores["kind"].to_dict()
     assert kinds[BASELINES["ridge"].title, 1] == "inductive"
     assert kinds[BASELINES["pt-map"].title, 5] == "transductive"
-    assert kinds["SIB, K = 0", 5] == "SIB"
+    assert (kinds["SIB, K = 0", 5], kinds["SIB, K = 3", 5]) == ("inductive", "transductive")
 
 
-def test_sib_is_set_against_rivals_on_the_same_tasks(results, records):
-    against = against_rivals(results)
+def test_other_methods_are_compared_on_the_same_episodes(results, records):
+    table = few_shot_tables.comparison(results)
+    assert set(table.index) == {BASELINES["ridge"].title, BASELINES["pt-map"].title}
     for name, shots in (("ridge", 1), ("pt-map", 5)):
+        row = table.loc[BASELINES[name].title]
         ours = [records[shots, 3, s].arrays[f"best/{shots}shot"].astype(float) for s in (0, 1)]
         difference = sum(ours) / 2 - records[name].arrays["balanced"]
-        assert against.loc[BASELINES[name].title, f"{shots}-shot"] == pytest.approx(100 * difference.mean() / 75)
-    assert set(against.index) == {BASELINES["ridge"].title, BASELINES["pt-map"].title}
+        mean = row[f"SIB ahead, {shots}-shot"].split(" ± ")[0].replace("−", "-")
+        assert float(mean) == pytest.approx(100 * difference.mean() / 75, abs=0.006)
+        assert row[f"{shots}-shot (%)"] == f"{records[name].metrics['balanced']:.2f} ± 0.40"
+    assert table["transductive"].to_dict() == {BASELINES["ridge"].title: "no", BASELINES["pt-map"].title: "yes"}
+    assert table.loc[BASELINES["ridge"].title, "episodes per second"] == "123"
 
 
-def test_rivals_say_what_they_are_and_what_is_printed_of_them(results):
-    table = rivals(results)
-    assert table.loc[(BASELINES["pt-map"].title, 5), "tasks per second"] == 123
-    assert table.loc[(BASELINES["ridge"].title, 1), "options"] == "scale = 10.0"
-    printed = literature(results)
-    assert set(printed.index) == {cls.title for cls in BASELINES.values()}
-    ours = printed.loc[[BASELINES["ridge"].title], "ours, 1-shot"]
-    assert set(ours) == {f"{results.rivals['ridge', 1].metrics['balanced']:.2f} ± 0.40"}
+def test_the_literature_leaves_out_what_table_1_prints():
+    table = few_shot_tables.literature()
+    assert set(table.index) <= {cls.title for cls in BASELINES.values()}
+    assert not table["printed in"].str.contains("SIB", regex=False).any()
+    assert table.loc["PT-MAP", "5-shot"].tolist() == [88.82, 90.68]
 
 
 def test_balance_and_orders(variants):
@@ -189,9 +191,9 @@ def test_balance_and_orders(variants):
     assert not balance.loc[BASELINES["ridge"].title, "sib"]
     assert BASELINES["pt-map"].title not in balance.index, "it has a 5-shot record only"
     assert "SIB, K = 0" not in balance.index, "it was not tried"
-    orders = reordered(results)
+    orders = few_shot_tables.orders(results)
     assert orders.index.tolist() == ["SIB, K = 3", "SIB, running statistics, K = 3"]
-    assert orders.loc["SIB, K = 3", "orders/changed"] == 4.0
+    assert orders.loc["SIB, K = 3", "answers that change (%)"] == 4.0
 
 
 def test_scores_of_variants(records, variants):
