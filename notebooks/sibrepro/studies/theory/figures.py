@@ -266,7 +266,7 @@ def gap_against_bound(arrays: Mapping[str, np.ndarray]) -> Figure:
         xlabel=r"the bound, $\sqrt{2\sigma^2 I_q(w;d|t)/n}$", title=f"{len(gap):,} random worlds, none above its bound"
     )
     left.legend(loc="upper left")
-    fig.colorbar(dots, ax=left, label="dependence of $w$ on $d$, $I_q(w;d|t)/H_q(w|t)$")
+    fig.colorbar(dots, ax=left).set_label("dependence of $w$ on $d$, $I_q(w;d|t)/H_q(w|t)$", labelpad=10)
     dashes = ("-", "--", "-.", (0, (1, 1)))
     for n, colour, dash in zip((1, 2, 4, 10), (BLUE, ORANGE, GREEN, PURPLE), dashes, strict=True):
         right.plot(arrays["coin/beta"], arrays[f"coin/{n}"], color=colour, lw=2.2, ls=dash, label=f"$n = {n}$")

@@ -56,8 +56,6 @@ def log_normaliser(n: int = 75, ways: int = 5) -> pd.DataFrame:
             "smallest": log_z.min().item(),
             "largest": log_z.max().item(),
         }
-    limits = {"mean of log Z_n": float("nan"), "smallest": 0.0, "largest": (1 - 1 / n) * math.log(ways)}
-    rows["limits"] = limits
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("scale of the logits").round(2) + 0.0
 
 
