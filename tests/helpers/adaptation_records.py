@@ -35,7 +35,7 @@ def stages(accuracies: dict[tuple[str, int], float]) -> list[Record]:
     """Return records of all planned runs of stage 2, with accuracies by (method, K)."""
     found = []
     for key, accuracy in accuracies.items():
-        for p in flat(plan.stages(plan.STAGES[key])):
+        for p in flat(plan.stages(plan.TWO_STAGES[key])):
             same = record(accuracy, target=p.target, seed=p.seed)
             found.append(made_up.record(SECOND_STAGE, p, same.metrics, same.arrays))
     return found

@@ -1,7 +1,7 @@
 """The features of PACS under the fine-tuned networks of stage 1. With them, stage 2 needs neither images nor networks.
 
 A bank (`Bank`) holds unit features of all images under every network. `view` takes one domain out of it and normalises
-its features as a `Look` says.
+its features as a `FeatureVariant` says.
 
 `results/features/pacs-fine-tuned.safetensors` holds a bank that comes with the project. To save space, features are
 projected to their first singular directions and quantised to a byte each. `make` writes the file anew from the runs of
@@ -42,7 +42,7 @@ class Network:
         part: 0 where the network learned from the image, 1 where it was held out of a source, 2 where it belongs to
             another domain, `[M]`.
         own: features of each other domain under the domain's own batch-norm statistics, `[n, d]`.
-        turned: features of each other domain, and of the "held_out" images, turned by one to three quarters,
+        rotated: features of each other domain, and of the "held_out" images, rotated by 90, 180 and 270 degrees,
             `[3, n, d]`. Empty if the network did not learn rotations.
     """
 
@@ -50,7 +50,7 @@ class Network:
     rows: Tensor
     part: Tensor
     own: Mapping[str, Tensor]
-    turned: Mapping[str, Tensor]
+    rotated: Mapping[str, Tensor]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,8 +64,8 @@ class Bank:
         classes: names of the classes.
         domain_names: names of the domains.
         hashes: what the bank is made of.
-        imagenet: unit features of all images in four turns, `[4, N, e]`, by a network with ImageNet's weights that was
-            not fine-tuned.
+        imagenet: unit features of all images under the four rotations, `[4, N, e]`, by a network with ImageNet's
+            weights that was not fine-tuned.
     """
 
     networks: Mapping[str, Network]
@@ -107,12 +107,12 @@ def assemble(records: Sequence[Record], data: ImageSet, imagenet: Rotations) -> 
 
 def _network(features: Tensor, found: Mapping[str, Tensor]) -> Network:
     """Make a network of its features and of the other tensors that its run of stage 1 wrote."""
-    other = {"own": {}, "turned": {}}
+    of_kind = {"own": {}, "turned": {}}  # as the files spell them
     for name, values in found.items():
         kind, _, domain = name.partition("/")
         if domain:
-            other[kind][domain] = unit(values.float())
-    return Network(features, found["rows"].long(), found["part"].long(), **other)
+            of_kind[kind][domain] = unit(values.float())
+    return Network(features, found["rows"].long(), found["part"].long(), of_kind["own"], of_kind["turned"])
 
 
 def make(records: Sequence[Record], data: ImageSet, imagenet: Rotations, dim: int = DIM) -> Path:
@@ -171,8 +171,8 @@ def load() -> Bank:
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """How the features of a domain are normalised before a method sees them. No labels are needed for it.
+class FeatureVariant:
+    """How the features of a domain are normalised before a method sees them. This needs no labels.
 
     Attributes:
         statistics: the batch-norm statistics of the network: those of its "sources", the domain's "own", or "mixed",
@@ -186,95 +186,99 @@ class Look:
     imagenet: float = 0.0
 
     def __str__(self) -> str:
-        """Return the look as settings and records spell it."""
+        """Return the variant as settings and records spell it."""
         return f"{self.statistics}/{self.centre}/{self.imagenet:g}"
 
     @classmethod
-    def parse(cls, text: str) -> Look:
-        """Return the look with this text, such as "mixed/own/2".
+    def parse(cls, text: str) -> FeatureVariant:
+        """Return the variant with this text, such as "mixed/own/2".
 
         Raises:
-            ValueError: if it is not one of `LOOKS`.
+            ValueError: if it is not one of `FEATURE_VARIANTS`.
         """
-        known = {str(look): look for look in LOOKS}
+        known = {str(variant): variant for variant in FEATURE_VARIANTS}
         if text not in known:
-            raise ValueError(f"there is no look {text!r}: expected one of {', '.join(known)}")
+            raise ValueError(f"there is no feature variant {text!r}: expected one of {', '.join(known)}")
         return known[text]
 
 
 STATISTICS = ("sources", "own", "mixed")
-LOOKS = [Look(*parts) for parts in itertools.product(STATISTICS, ("sources", "own"), (0.0, 1.0, 2.0, 3.0))]
+FEATURE_VARIANTS = [
+    FeatureVariant(*parts) for parts in itertools.product(STATISTICS, ("sources", "own"), (0.0, 1.0, 2.0, 3.0))
+]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class View:
-    """A domain through a network that did not learn from it, under a look.
+    """A domain through a network that did not learn from it, in one variant.
 
     Attributes:
         features: unit features of its images, `[n, d]`.
         labels: their classes, `[n]`.
         start: lambda, the class means of images that the network learned from, `[k, d]`.
-        turned: features of the same images turned by one to three quarters, `[3, n, d]`, if the bank has them.
+        rotated: features of the same images rotated by 90, 180 and 270 degrees, `[3, n, d]`, if the bank has them.
     """
 
     features: Tensor
     labels: Tensor
     start: Tensor
-    turned: Tensor | None = None
+    rotated: Tensor | None = None
 
 
-def view(bank: Bank, name: str, domain: str, look: Look) -> View:
+def view(bank: Bank, name: str, domain: str, variant: FeatureVariant) -> View:
     """Return `domain` through the network `name`, which did not learn from it."""
     network = bank.networks[name]
     there = (network.part == 2) & (bank.domains[network.rows] == bank.domain_names.index(domain))
     features = network.features[there]
-    if look.statistics == "own":
+    if variant.statistics == "own":
         features = network.own[domain]
-    elif look.statistics == "mixed":
+    elif variant.statistics == "mixed":
         features = unit(features + network.own[domain])
-    return _view(bank, network, there, features, network.turned.get(domain), look)
+    return _view(bank, network, there, features, network.rotated.get(domain), variant)
 
 
-def held_out(bank: Bank, name: str, look: Look) -> View:
+def held_out(bank: Bank, name: str, variant: FeatureVariant) -> View:
     """Return the images of its sources that were held out from the training of the network `name`."""
     network = bank.networks[name]
     there = network.part == 1
-    return _view(bank, network, there, network.features[there], network.turned.get("held_out"), look)
+    return _view(bank, network, there, network.features[there], network.rotated.get("held_out"), variant)
 
 
-def learned(bank: Bank, name: str, look: Look) -> list[View]:
+def learned(bank: Bank, name: str, variant: FeatureVariant) -> list[View]:
     """Return the images that the network `name` learned from, one view for each source."""
     network = bank.networks[name]
     domains = bank.domains[network.rows]
     parts = [(network.part == 0) & (domains == domain) for domain in domains[network.part == 0].unique()]
-    return [_view(bank, network, there, network.features[there], None, look) for there in parts]
+    return [_view(bank, network, there, network.features[there], None, variant) for there in parts]
 
 
-def _view(bank: Bank, network: Network, there: Tensor, features: Tensor, turned: Tensor | None, look: Look) -> View:
-    """Return the images at the places `there` of a network's rows, with these features, under a look."""
+def _view(
+    bank: Bank, network: Network, there: Tensor, features: Tensor, rotated: Tensor | None, variant: FeatureVariant
+) -> View:
+    """Return the images at the places `there` of a network's rows, with these features, in one variant."""
     rows = network.rows[there]
-    start, centres = lambda_of(bank, network, look)
+    start, centres = lambda_of(bank, network, variant)
     parts = features, bank.imagenet[0, rows]
-    if look.centre == "own":
+    if variant.centre == "own":
         centres = [part.mean(0) for part in parts]
-    if turned is not None:
-        turned = _joined((turned, bank.imagenet[1:, rows]), centres, look)
-    return View(_joined(parts, centres, look), bank.labels[rows], start, turned)
+    if rotated is not None:
+        rotated = _joined((rotated, bank.imagenet[1:, rows]), centres, variant)
+    return View(_joined(parts, centres, variant), bank.labels[rows], start, rotated)
 
 
-def lambda_of(bank: Bank, network: Network, look: Look) -> tuple[Tensor, list[Tensor]]:
-    """Return lambda under a look, `[k, d]`, and the means over the sources that are subtracted from features.
+def lambda_of(bank: Bank, network: Network, variant: FeatureVariant) -> tuple[Tensor, list[Tensor]]:
+    """Return lambda in one variant, `[k, d]`, and the means over the sources that are subtracted from features.
 
-    There are two means: one for the fine-tuned network, one for ImageNet's features, which stand beside each other.
-    With `look.centre` "own" each source is centred at its own mean, as the target is.
+    There are two means: one for the fine-tuned network, one for ImageNet's features, which are concatenated.
+    With `variant.centre` "own" each source is centred at its own mean, as the target is.
     """
     there = network.part == 0
     rows = network.rows[there]
     parts = network.features[there], bank.imagenet[0, rows]
     means = centres = [part.mean(0) for part in parts]
-    if look.centre == "own":
+    if variant.centre == "own":
         means = [_domain_means(part, bank.domains[rows]) for part in parts]
-    prototypes = class_means(_joined(parts, means, look), bank.labels[rows], len(bank.classes))[0]
+    prototypes = class_means(_joined(parts, means, variant), bank.labels[rows], len(bank.classes))[0]
     return unit(prototypes), centres
 
 
@@ -286,7 +290,7 @@ def _domain_means(features: Tensor, domains: Tensor) -> Tensor:
     return means
 
 
-def _joined(parts: Sequence[Tensor], centres: Sequence[Tensor], look: Look) -> Tensor:
-    """Put features of the fine-tuned network and ImageNet's side by side, each less its centre, `[..., d]`."""
+def _joined(parts: Sequence[Tensor], centres: Sequence[Tensor], variant: FeatureVariant) -> Tensor:
+    """Concatenate features of the fine-tuned network and ImageNet's together, each less its centre, `[..., d]`."""
     tuned, plain = (unit(part - centre) for part, centre in zip(parts, centres, strict=True))
-    return unit(torch.cat([tuned, look.imagenet * plain], -1))
+    return unit(torch.cat([tuned, variant.imagenet * plain], -1))

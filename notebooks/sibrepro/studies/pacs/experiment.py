@@ -78,10 +78,10 @@ class Pictures:
     domain_names: tuple[str, ...]
 
     def take(self, rows: Tensor, turns: Tensor) -> Tensor:
-        """Return image rows[i, ...], turned turns[i, ...] times by a quarter, `[*rows.shape, 3, H, W]` in [0, 1]."""
+        """Return image rows[i, ...], rotated turns[i, ...] times by 90 degrees, `[*rows.shape, 3, H, W]` in [0, 1]."""
         upright = as_float(torch.from_numpy(self.images[rows.flatten().cpu().numpy()]).to(rows.device))
-        turned = [image.rot90(int(turn), (1, 2)) for image, turn in zip(upright, turns.flatten(), strict=True)]
-        return torch.stack(turned).unflatten(0, rows.shape)
+        rotated = [image.rot90(int(turn), (1, 2)) for image, turn in zip(upright, turns.flatten(), strict=True)]
+        return torch.stack(rotated).unflatten(0, rows.shape)
 
 
 def inputs(p: Adaptation, data: ImageSet | None = None) -> Inputs:
@@ -101,7 +101,7 @@ def inputs(p: Adaptation, data: ImageSet | None = None) -> Inputs:
 
     @functools.cache  # trainings of one process share it
     def load() -> tuple[Bank, nn.Module]:
-        """Return the images as pixels, or as features or activations in four turns, and what of f is to train."""
+        """Return the images (pixels, or features or activations under four rotations) and what of f is to train."""
         if p.features == "all":
             labels, domains = torch.from_numpy(data.labels), torch.from_numpy(data.domains)
             return Pictures(data.images, labels, domains, data.classes, data.domain_names), network

@@ -29,7 +29,7 @@ from sibrepro.facts.record import as_dict
 from sibrepro.studies.pacs import finetune
 from sibrepro.studies.pacs.experiment import first_rows, share_right, split
 from sibrepro.studies.pacs.finetune import Recipe, make_model, own_statistics, start_from_means
-from sibrepro.studies.pacs.rotations import hashes, turn
+from sibrepro.studies.pacs.rotations import hashes, rotate
 
 FEATURES = "features.safetensors"
 HELD_OUT = 0.1  # share of each source that the network does not learn from
@@ -72,8 +72,8 @@ def compute(p: FineTuned, loaded: tuple[ImageSet, nn.Module], folder: Path) -> N
         rows                [M]
         part                0 for images that the network learned from, 1 for held-out images, 2 for other domains, [M]
         own/<domain>        of each other domain under its own batch-norm statistics, [n, d]
-        turned/<domain>     of the same images in three turns, and turned/held_out; only where rotation is learned,
-                            [3, n, d]
+        turned/<domain>     of the same images under three rotations, and turned/held_out; only where rotation is
+                            learned, [3, n, d]
         head, turn_head     the weights of the two heads, [k, d] and [4, d + 1]
 
     Returns:
@@ -132,7 +132,7 @@ def _features_of_all(
         seen: rows of images that the network learned from.
         held_out: rows of held-out images of the sources.
         others: rows of each other domain.
-        turned: whether turned images are needed, too.
+        turned: whether rotated images are needed, too.
     """
     tested = {"held_out": held_out} | others
     rows = torch.cat([seen, *tested.values()])
@@ -143,8 +143,8 @@ def _features_of_all(
     found = {"features": _features(f, images[rows]), "rows": rows, "part": part}
     if turned:
         for name, rows in tested.items():
-            in_turns = turn(images[rows])[1:]
-            found[f"turned/{name}"] = _features(f, in_turns.flatten(0, 1)).unflatten(0, in_turns.shape[:2])
+            rotated = rotate(images[rows])[1:]
+            found[f"turned/{name}"] = _features(f, rotated.flatten(0, 1)).unflatten(0, rotated.shape[:2])
     for name, rows in others.items():
         own_statistics(f, images[every(rows, COUNTED)])
         found[f"own/{name}"] = _features(f, images[rows])

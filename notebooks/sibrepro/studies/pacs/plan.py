@@ -33,7 +33,7 @@ Scores = dict[Key, dict[str, list[Record]]]  # by method and K, then by target: 
 _UPPER = {"features": "upper", "size": 128, "steps": 100, "batch": 16, "lr": 3e-4, "alpha": 1.0, "turns": "one"}
 _SHORT = {"steps": 300, "lr": 2e-3, "alpha": 1.0}
 _PLAIN, _SIB, _SIB_ROT, _SIB_ROT_3 = ("source-only", 0), ("SIB", 3), ("SIB-Rot", 0), ("SIB-Rot", 3)
-PUBLISHED = {
+ONE_STAGE = {
     "upper": (_UPPER, {_PLAIN: 2, ("Rot", 0): 2, _SIB_ROT: 1, _SIB_ROT_3: 1}),
     "frozen": (_SHORT, {_PLAIN: 10, _SIB: 3, _SIB_ROT: 10, ("SIB-Rot", 1): 3, _SIB_ROT_3: 10, ("SIB-Rot", 5): 3}),
     "frozen, α = 0": (_SHORT | {"alpha": 0.0}, {_PLAIN: 3, _SIB_ROT: 3, _SIB_ROT_3: 3}),
@@ -41,54 +41,54 @@ PUBLISHED = {
 }
 
 
-# Stage 1. SEARCH compares learning rates, sizes and shares of grey images in 80 steps. PAIRS learn from two sources, so
-# that xi can be trained and choices can be made on the third. TRIPLES learn from all three sources of a target, without
-# and with rotations.
+# Stage 1. SEARCH compares learning rates, sizes and shares of grey images in 80 steps. The networks of TWO_SOURCES
+# leave a third source out, on which xi can be trained and choices can be made. Those of THREE_SOURCES learn from all
+# sources of a target, without and with rotations.
 SEARCH = [
     FineTuned(without=without, steps=80, **changes)
     for without in ("art_painting+cartoon", "photo+sketch")
     for changes in ({}, {"peak_lr": 5e-4}, {"size": 64}, {"size": 128}, {"grey": 0.3})
 ]
-PAIRS = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
-FIRST_SEEDS, TURNED = (0, 1), 6  # seeds of stage 1; turned images of each domain in a step
-TRIPLES = grid(FineTuned(), seed=FIRST_SEEDS, without=DOMAINS, turned=(0, TURNED))
+TWO_SOURCES = [FineTuned(without="+".join(two)) for two in itertools.combinations(DOMAINS, 2)]
+FIRST_SEEDS, ROTATED = (0, 1), 6  # seeds of stage 1; rotated images of each domain in a step
+THREE_SOURCES = grid(FineTuned(), seed=FIRST_SEEDS, without=DOMAINS, turned=(0, ROTATED))
 IMAGENET_SIZE = 160  # pixels at which the network that was not fine-tuned sees the images
 
-# Stage 2. STAGES are the paper's methods by method and K: the settings in which they differ from the default.
+# Stage 2. TWO_STAGES are the paper's methods by method and K: the settings in which they differ from the default.
 PER_FIRST = 3  # seeds of stage 2 for each network of stage 1
-STAGES = {
+TWO_STAGES = {
     ("source-only", 0): {"network": "source-only", "K": 0},
     ("Rot", 0): {"K": 0},
     **{("SIB", K): {"K": K, "tasks": "", "other_batches": K == 3} for K in (1, 3, 5)},
     ("SIB-Rot", 0): {"K": 0, "start": "turned"},
     **{("SIB-Rot", K): {"K": K, "tasks": "", "start": "turned"} for K in (1, 3, 5)},
 }
-# SIB with K = 3 and one thing changed.
-VARIANTS = {
-    "on the source-only network": {"network": "source-only"},
+# SIB with K = 3 and something changed: the network of stage 1, xi, the tasks it is trained on, or the minibatches.
+ABLATIONS = {
+    "set-aware ξ, source-only network": {"network": "source-only"},
     "equivariant ξ": {"xi": "equivariant"},
-    "the paper's ξ": {"xi": "mlp"},
-    "set-aware ξ, tasks of unseen domains": {},
-    "set-aware ξ, tasks of the sources": {"tasks": "sources"},
-    "the paper's ξ, tasks of the sources": {"xi": "mlp", "tasks": "sources"},
-    "trained and tested on minibatches of 256": {"images": 256, "test_batch": 256},
+    "paper's ξ": {"xi": "mlp"},
+    "set-aware ξ, trained on unseen domains": {},
+    "set-aware ξ, trained on the sources": {"tasks": "sources"},
+    "paper's ξ, trained on the sources": {"xi": "mlp", "tasks": "sources"},
+    "set-aware ξ, minibatches of 256": {"images": 256, "test_batch": 256},
 }
-# The classifier of stage 1 under several looks (`banks.Look`).
-_LOOKS = ["sources/sources/0", *(f"{statistics}/own/{weight}" for weight in (0, 2) for statistics in STATISTICS)]
-SEEN = {
-    f"{network}, {look}": {"network": network, "K": 0, "look": look}
+# The classifier of stage 1 on several variants of its features, as `banks.FeatureVariant` spells them.
+_VARIANTS = ["sources/sources/0", *(f"{statistics}/own/{weight}" for weight in (0, 2) for statistics in STATISTICS)]
+FEATURE_ABLATION = {
+    f"{network}, {variant}": {"network": network, "K": 0, "look": variant}
     for network in ("source-only", "Rot")
-    for look in _LOOKS
+    for variant in _VARIANTS
 }
 # Step sizes of eq. (ssup).
-TURN_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
-# Each source in turn takes the place of the target: the runs on which the step size and the kind of tasks are chosen.
-IN_ITS_PLACE = [
+ROTATION_RATES = {f"rate {rate:g}": {"K": 0, "start": "turned", "turn_rate": rate} for rate in (0.1, 1.0, 10.0, 100.0)}
+# Leave one source out, and test on it instead of the target: these runs choose the step size and the kind of tasks.
+VALIDATION = [
     p
     for target, held in itertools.permutations(DOMAINS, 2)
     for p in grid(SecondStage(target=target, held=held), eta=ETAS, tasks=TASKS)
 ]
-OTHERS = VARIANTS | SEEN | TURN_RATES | {name: {"method": name} for name in RIVALS}
+OTHERS = ABLATIONS | FEATURE_ABLATION | ROTATION_RATES | {name: {"method": name} for name in RIVALS}
 
 
 @parameters
@@ -120,7 +120,7 @@ class StagesNotebook:
         """Return stage 1 from images: networks of two sources, and of three without and with rotations."""
         same = {"backbone": self.backbone, "size": self.size, "steps": self.first_steps}
         same |= {"batch": self.first_batch, "peak_lr": self.peak_lr}
-        return [dataclasses.replace(p, **same) for p in (*PAIRS, *TRIPLES)]
+        return [dataclasses.replace(p, **same) for p in (*TWO_SOURCES, *THREE_SOURCES)]
 
     def experiments(self) -> list[SecondStage]:
         """Return stage 2: source-only, and Rot (K = 0) or SIB with each K."""
@@ -166,8 +166,8 @@ def stages(changes: Mapping[str, Any], count: int = PER_FIRST) -> dict[str, list
 
 
 def other_stages(name: str) -> dict[str, list[SecondStage]]:
-    """Return settings of stage 2 by target, for one of `OTHERS`. Only variants, being trained, have several seeds."""
-    return stages(OTHERS[name], PER_FIRST if name in VARIANTS else 1)
+    """Return settings of stage 2 by target, for one of `OTHERS`. Only ablations, being trained, have several seeds."""
+    return stages(OTHERS[name], PER_FIRST if name in ABLATIONS else 1)
 
 
 def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:
@@ -177,8 +177,8 @@ def others(names: Mapping[str, Any]) -> dict[str, dict[str, list[Record]]]:
 
 
 def plan(name: str) -> dict[Key, dict[str, list[Adaptation]]]:
-    """Return the settings of one kind of features in `PUBLISHED`, by method and K, then by target."""
-    settings, seeds = PUBLISHED[name]
+    """Return the settings of one kind of features in `ONE_STAGE`, by method and K, then by target."""
+    settings, seeds = ONE_STAGE[name]
     found = {}
     for (method, K), count in seeds.items():
         base = Adaptation(method=method, K=K, **settings)
@@ -192,20 +192,20 @@ def published() -> dict[str, Scores]:
     "fine-tuned" are the runs in two stages, the others those in one, such as "frozen". In "frozen, α = 0" the class
     proportions of training tasks are not varied.
     """
-    found = {"fine-tuned": {key: facts(SECOND_STAGE, stages(changes)) for key, changes in STAGES.items()}}
-    for name in PUBLISHED:
+    found = {"fine-tuned": {key: facts(SECOND_STAGE, stages(changes)) for key, changes in TWO_STAGES.items()}}
+    for name in ONE_STAGE:
         found[name] = {key: facts(ADAPTATION, by_target) for key, by_target in plan(name).items()}
     return found
 
 
 def declared() -> dict[Experiment, list[Any]]:
     """Return the settings of every run of this study that is published, by experiment."""
-    second = records({key: stages(changes) for key, changes in STAGES.items()})
+    second = records({key: stages(changes) for key, changes in TWO_STAGES.items()})
     second += records({name: other_stages(name) for name in OTHERS})
     return {
-        ADAPTATION: [p for name in PUBLISHED for p in records(plan(name))],
-        FINE_TUNED: [*SEARCH, *PAIRS, *TRIPLES],
-        SECOND_STAGE: [*IN_ITS_PLACE, *second],
+        ADAPTATION: [p for name in ONE_STAGE for p in records(plan(name))],
+        FINE_TUNED: [*SEARCH, *TWO_SOURCES, *THREE_SOURCES],
+        SECOND_STAGE: [*VALIDATION, *second],
     }
 
 

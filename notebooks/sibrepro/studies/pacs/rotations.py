@@ -1,4 +1,4 @@
-"""The features of every image of a set, turned by 0, 90, 180 and 270 degrees, by a network with ImageNet's weights.
+"""The features of every image of a set, rotated by 0, 90, 180 and 270 degrees, by a network with ImageNet's weights.
 
 They are computed once and kept on disk in chunks:
 
@@ -28,7 +28,7 @@ from sibcore.vision.backbones import exact_convolutions, imagenet_network
 from sibcore.vision.features import features_hash, read_known, write_known
 
 CHUNK = 256  # images in a file
-BATCH = 4  # images at a time, each in four turns. Activations that fit a CPU's cache make it twice as fast
+BATCH = 4  # images at a time, each under four rotations. Activations that fit a CPU's cache make it twice as fast
 Part = Literal["features", "activations"]
 
 
@@ -51,7 +51,7 @@ class Rotations:
     hashes: dict[str, str]
 
     def take(self, rows: Tensor, turns: Tensor) -> Tensor:
-        """Return image rows[i, ...], turned turns[i, ...] times by a quarter, `[*rows.shape, ...]`."""
+        """Return image rows[i, ...], rotated turns[i, ...] times by 90 degrees, `[*rows.shape, ...]`."""
         flat = self.inputs.flatten(0, 1)
         return flat.index_select(0, (turns * self.inputs.shape[1] + rows).flatten()).unflatten(0, rows.shape)
 
@@ -84,7 +84,7 @@ def rotations(
 
 
 def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: torch.device, cache: Path) -> Tensor:
-    """Return the outputs of `network` for every image in every turn, and show the progress.
+    """Return the outputs of `network` for every image under every rotation, and show the progress.
 
     Args:
         network: the whole network, or its lower part.
@@ -104,7 +104,7 @@ def extract(network: nn.Module, data: ImageSet, name: str, part: Part, device: t
     folder = cache / "features" / f"{data.name}-{name}-{part}-{key_of(known)}"
     network = network.to(device, memory_format=torch.channels_last)
     images, chunks = len(data.images), []
-    with meter(TURNS * images, f"{name}'s {part} of {data.name} in four turns", " images") as bar:
+    with meter(TURNS * images, f"{name}'s {part} of {data.name} under four rotations", " images") as bar:
         for start in range(0, images, CHUNK):
             path, what = folder / f"{start:05}.safetensors", known | {"start": start}
             found = read_known(path, what)
@@ -128,19 +128,19 @@ def hashes(data: ImageSet, network: nn.Module) -> dict[str, str]:
 
 @torch.inference_mode()
 def _chunk(network: nn.Module, pictures: np.ndarray, part: Part, device: torch.device) -> Tensor:
-    """Return the network's outputs for a few images in all turns, uint8 `[n, H, W, 3]` -> `[4, n, ...]`."""
+    """Return the network's outputs for a few images under all rotations, uint8 `[n, H, W, 3]` -> `[4, n, ...]`."""
     kind = torch.float32 if part == "features" else torch.float16
     done = []
     with exact_convolutions():
         for start in range(0, len(pictures), BATCH):
-            turned = turn(torch.tensor(pictures[start : start + BATCH]).to(device))
-            output = network(as_float(turned.flatten(0, 1))).unflatten(0, turned.shape[:2])
+            rotated = rotate(torch.tensor(pictures[start : start + BATCH]).to(device))
+            output = network(as_float(rotated.flatten(0, 1))).unflatten(0, rotated.shape[:2])
             done.append(output.to("cpu", kind))
     return torch.cat(done, 1).contiguous()
 
 
-def turn(images: Tensor) -> Tensor:
-    """Turn images `[n, H, W, 3]` anticlockwise by 0, 90, 180 and 270 degrees, `[4, n, H, W, 3]`."""
+def rotate(images: Tensor) -> Tensor:
+    """Rotate images `[n, H, W, 3]` anticlockwise by 0, 90, 180 and 270 degrees, `[4, n, H, W, 3]`."""
     return torch.stack([images.rot90(turns, (1, 2)) for turns in range(TURNS)])
 
 

@@ -1,4 +1,4 @@
-"""The tables of notebook 05, made from runs: scores, paired differences, and the paper's numbers beside ours."""
+"""The tables of notebook 05, made from runs: scores, paired differences, and the paper's numbers next to ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper, statistics, tables
 from sibrepro.facts import Record, flat
 from sibrepro.statistics import Score, over_seeds
-from sibrepro.studies.pacs.plan import Scores, name_of, published
+from sibrepro.studies.pacs import banks, plan
+from sibrepro.studies.pacs.plan import FINE_TUNED, RIVALS, SECOND_STAGE, Scores, name_of, published
+from sibrepro.studies.pacs.second_stage import chosen_variant, variant_accuracy
 
 AVERAGE = "average"  # over the four targets
 ByTarget = Mapping[str, Sequence[Record]]  # the runs of a method: one run of each seed for every target
@@ -143,12 +145,148 @@ def reading(methods: Scores) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", *DOMAINS, AVERAGE]).fillna("")
 
 
+def with_paper(methods: Scores) -> pd.DataFrame:
+    """Return a table to read: our accuracies as in `reading`, and below them the paper's."""
+    printed = paper.pacs().pivot(index=["method", "K"], columns="target", values="value").reset_index()
+    printed["method"] = [
+        method if pd.isna(K) else name_of((method, K))
+        for method, K in zip(printed["method"], printed["K"], strict=True)
+    ]
+    places = [*DOMAINS, AVERAGE]
+    parts = {
+        "ours": reading(methods).set_index("method"),
+        "paper": printed.set_index("method")[places].map("{:.1f}".format),
+    }
+    return pd.concat(parts, names=["", "method"])
+
+
+def this_run(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the mean accuracy (%) of each method on each target, and on average, of the runs of one notebook."""
+    rows = []
+    for record in records:
+        p = record.params
+        method = p["method"] if "features" in p else "SIB" if p["K"] else p["network"]
+        rows.append(
+            {"method": name_of((method, p["K"])), "target": p["target"], "accuracy": record.metrics["accuracy"]}
+        )
+    found = pd.DataFrame(rows).pivot_table(index="method", columns="target", values="accuracy", sort=False)
+    return found.assign(average=found.mean(axis=1))
+
+
+def chosen_variants(bank: banks.Bank) -> pd.DataFrame:
+    """Return for each target the feature variant that its sources choose, and accuracies (%) on these sources."""
+    rows = {}
+    for target in DOMAINS:
+        variant = chosen_variant(bank, target)
+        rows[target] = {
+            "batch-norm statistics": variant.statistics,
+            "mean": variant.centre,
+            "weight of ImageNet's features": variant.imagenet,
+            "accuracy on the sources (%)": 100 * variant_accuracy(bank, target, variant),
+            "sources' statistics and mean, weight 0 (%)": 100 * variant_accuracy(bank, target, banks.FeatureVariant()),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("target")
+
+
+def ingredients() -> dict[str, dict[str, Score]]:
+    """Return the scores by target as one ingredient after another is added, under the labels that a figure shows."""
+    found, variants = published(), plan.others(plan.FEATURE_ABLATION)
+    main = found["fine-tuned"]
+    return {
+        "ImageNet's\nfeatures": scores(found["frozen"]["source-only", 0]),
+        "+ fine-\ntuning": scores(variants["source-only, sources/sources/0"]),
+        "+ domain's\nown mean": scores(variants["source-only, sources/own/0"]),
+        "+ feature\nvariant": scores(main["source-only", 0]),
+        "+ rotations\n(Rot)": scores(main["Rot", 0]),
+        "+ 3 steps\n(SIB)": scores(main["SIB", 3]),
+        "+ mini-\nbatches\nof 256": scores(main["SIB", 3], "predicted/256/shuffled"),
+    }
+
+
+def gains_at_test_time() -> dict[str, dict[str, Score]]:
+    """Return what SIB, its ablations and other methods gain over the network's own classifier, by target."""
+    main, others = published()["fine-tuned"], plan.others(plan.ABLATIONS | plan.RIVALS)
+    found = {"SIB, set-aware ξ, K = 3": gains(main["Rot", 0], main["SIB", 3])}
+    for name, by_target in others.items():
+        title = RIVALS[name].title if name in RIVALS else f"SIB, {name}"
+        found[title] = gains(main["source-only" if "source-only" in name else "Rot", 0], by_target)
+    return dict(sorted(found.items(), key=lambda item: -item[1][AVERAGE].mean))
+
+
+def gains_to_read(found: Mapping[str, Mapping[str, Score]]) -> pd.DataFrame:
+    """Return gains by method and target as a table with cells such as "+0.89 ± 0.46"."""
+    rows = {
+        name: {target: f"{score.mean:+.2f} ± {score.ci95:.2f}" for target, score in by_target.items()}
+        for name, by_target in found.items()
+    }
+    return pd.DataFrame(rows).T.rename_axis("method")
+
+
+def rotation_rates() -> pd.DataFrame:
+    """Return for each step size of eq. (ssup) its gain over Rot, averaged over targets, and how many runs chose it."""
+    main = published()["fine-tuned"]
+    chosen = [record.metrics["turn_rate"] for record in flat(main["SIB-Rot", 0])]
+    rows = [{"step size": 0.0, "gain over Rot (points)": "0 (θ⁰ = λ)", "runs that choose it": chosen.count(0.0)}]
+    for name, by_target in plan.others(plan.ROTATION_RATES).items():
+        rate, gain = plan.ROTATION_RATES[name]["turn_rate"], gains(main["Rot", 0], by_target)[AVERAGE]
+        rows.append(
+            {
+                "step size": rate,
+                "gain over Rot (points)": f"{gain.mean:+.2f} ± {gain.ci95:.2f}",
+                "runs that choose it": chosen.count(rate),
+            }
+        )
+    return pd.DataFrame(rows).set_index("step size")
+
+
+def first_stage_search() -> pd.DataFrame:
+    """Return the accuracies (%) of short fine-tunings that differ in one setting, on held-out and on unseen images.
+
+    Unseen domains are those without labels; their two accuracies for each network are averaged.
+    """
+    default, found = plan.SEARCH[0], {}
+    for record in FINE_TUNED.facts(plan.SEARCH):
+        p, metrics = record.params, record.metrics
+        changed = [f"{name} = {p[name]:g}" for name in ("peak_lr", "size", "grey") if p[name] != getattr(default, name)]
+        others = p["without"].split("+")
+        sources = " and ".join(domain for domain in DOMAINS if domain not in others)
+        row = found.setdefault(" ".join(changed) or "default", {})
+        row[f"{sources}, held out"] = metrics["held_out"]
+        row[f"{' and '.join(others)}"] = np.mean([metrics[name] for name in others])
+    return pd.DataFrame.from_dict(found, orient="index").rename_axis("changed")
+
+
+def one_stage() -> pd.DataFrame:
+    """Return a table to read of the earlier study in one stage, with accuracies as in `reading`."""
+    parts = {name: reading(found).set_index("method") for name, found in published().items() if name != "fine-tuned"}
+    return pd.concat(parts, names=["features", "method"])
+
+
+def validation_gains(bank: banks.Bank) -> pd.DataFrame:
+    """Return the points that three steps gain on sources in the target's place, by the target, the tasks and eta."""
+    rows = []
+    for record in SECOND_STAGE.facts(plan.VALIDATION):
+        p = record.params
+        left_out, variant = p["held"], chosen_variant(bank, p["target"])
+        view = banks.view(bank, banks.key([p["target"], left_out]), left_out, variant)
+        before = ((view.features @ view.start.T).argmax(1) == view.labels).double().mean().item()
+        gained = record.metrics["accuracy"] - 100 * before
+        rows.append({"target": p["target"], "tasks": p["tasks"], "eta": p["eta"], "gain": gained})
+    return pd.DataFrame(rows).pivot_table(index="target", columns=["tasks", "eta"], values="gain")
+
+
+def sentences(differences: pd.DataFrame) -> list[str]:
+    """Return for each difference of averages whether its 95 % interval is above zero, below zero or around it."""
+    found = []
+    for row in differences[differences["target"] == AVERAGE].itertuples():
+        verdict = "no significant difference"
+        if abs(row.gain) > row.ci95:
+            verdict = "a gain" if row.gain > 0 else "a loss"
+        found.append(f"{row.before} → {row.after}: {verdict}")
+    return found
+
+
 def own(table: pd.DataFrame) -> pd.DataFrame:
     """Return the paper's numbers of SIB-Rot. None of them is measured, because our numbers are of another network."""
     rows = table[table["method"] == "SIB-Rot"].drop_duplicates(["target", "K"])
     return rows.assign(verdict=tables.NOT_MEASURED)
-
-
-def cite(features: str, method: str, K: str, target: str) -> float:
-    """Return one of our accuracies, for texts that cite it."""
-    return scores(published()[features][method, int(K)])[target].mean

@@ -95,11 +95,11 @@ def test_what_comes_with_the_project_is_what_the_networks_said(tmp_path):
         assert torch.equal(network.part, other.part)
         assert torch.allclose(network.features @ network.features.T, other.features @ other.features.T, atol=0.03)
         assert network.own.keys() == other.own.keys()
-        assert network.turned.keys() == other.turned.keys()
+        assert network.rotated.keys() == other.rotated.keys()
     before, after = (bank.imagenet.flatten(0, 1) for bank in (whole, there))
     assert torch.allclose(after @ after.T, before @ before.T, atol=0.03)
-    turned = there.networks["sketch Rot 0"].turned
-    assert {name: [*values.shape] for name, values in turned.items()} == {
+    rotated = there.networks["sketch Rot 0"].rotated
+    assert {name: [*values.shape] for name, values in rotated.items()} == {
         "held_out": [3, 9, 6],
         "sketch": [3, IMAGES, 6],
     }

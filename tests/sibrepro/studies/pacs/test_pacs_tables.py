@@ -5,23 +5,25 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
+from unittest import mock
 
+import made_up
 import numpy as np
+import pandas as pd
 import pytest
-from adaptation_records import IMAGES, grid, record, scores_of
-from cells import drawn
+from adaptation_records import IMAGES, grid, record, scores_of, stages
 from scipy import stats
 from sklearn.metrics import confusion_matrix
 
-from sibcore.datasets.pacs import DOMAINS
+from sibcore.datasets.pacs import CLASSES, DOMAINS
 from sibrepro import paper
-from sibrepro.facts import publish
+from sibrepro.facts import flat, publish
 from sibrepro.params import of_profile
-from sibrepro.studies.pacs import figures, plan, tables
+from sibrepro.studies.pacs import banks, figures, plan, tables
 from sibrepro.studies.pacs.experiment import ADAPTATION, Adaptation
 from sibrepro.studies.pacs.first_stage import FINE_TUNED
 from sibrepro.studies.pacs.plan import StagesNotebook
-from sibrepro.studies.pacs.second_stage import SECOND_STAGE
+from sibrepro.studies.pacs.second_stage import ETAS, SECOND_STAGE, TASKS
 
 ALL = {("source-only", 0): 60.0, ("SIB-Rot", 0): 61.0, ("SIB-Rot", 3): 70.0}
 SHIPPED = {"features": "shipped", "steps": 300, "lr": 2e-3, "alpha": 1.0}  # as published
@@ -78,14 +80,14 @@ def test_every_planned_training_is_declared_for_publication():
     declared = plan.declared()
     for experiment, planned in declared.items():
         assert len({experiment.id(p) for p in planned}) == len(planned)
-    kinds = [(settings, key, count) for settings, counts in plan.PUBLISHED.values() for key, count in counts.items()]
+    kinds = [(settings, key, count) for settings, counts in plan.ONE_STAGE.values() for key, count in counts.items()]
     for settings, (method, K), count in kinds:
         of_kind = Adaptation(method=method, K=K, **settings)
         found = [p for p in declared[ADAPTATION] if dataclasses.replace(p, target=of_kind.target, seed=0) == of_kind]
         assert Counter(p.target for p in found) == dict.fromkeys(DOMAINS, count)
     assert len(declared[ADAPTATION]) == len(DOMAINS) * sum(count for *_, count in kinds)
-    assert {*plan.SEARCH, *plan.PAIRS, *plan.TRIPLES} == set(declared[FINE_TUNED])
-    for changes in (*plan.STAGES.values(), *plan.OTHERS.values()):
+    assert {*plan.SEARCH, *plan.TWO_SOURCES, *plan.THREE_SOURCES} == set(declared[FINE_TUNED])
+    for changes in (*plan.TWO_STAGES.values(), *plan.OTHERS.values()):
         found = [p for p in declared[SECOND_STAGE] if changes.items() <= dataclasses.asdict(p).items()]
         assert {p.target for p in found} == {*DOMAINS}
         assert {p.first_seed for p in found if not p.held} == {*plan.FIRST_SEEDS}
@@ -130,7 +132,11 @@ def test_the_notebook_asks_for_source_only_and_for_each_number_of_steps():
     assert [(e.network, e.K) for e in p.experiments() if e.seed == 0] == [("source-only", 0), ("Rot", 0), ("Rot", 3)]
     assert p.one_stage() == []
     networks = p.networks_of()
-    assert len({FINE_TUNED.id(one) for one in networks}) == len(networks) == len(plan.PAIRS) + len(plan.TRIPLES)
+    assert (
+        len({FINE_TUNED.id(one) for one in networks})
+        == len(networks)
+        == len(plan.TWO_SOURCES) + len(plan.THREE_SOURCES)
+    )
 
 
 def test_the_papers_profile_is_its_protocol_in_two_stages_and_in_one(monkeypatch):
@@ -145,18 +151,78 @@ def test_the_papers_profile_is_its_protocol_in_two_stages_and_in_one(monkeypatch
     }
 
 
+def test_the_papers_accuracies_are_below_ours_in_the_table_to_read():
+    read = tables.with_paper(scores_of(grid(ALL)))
+    assert [*read.loc["ours"].index] == ["source-only", "SIB-Rot, K = 0", "SIB-Rot, K = 3"]
+    assert read.loc[("paper", "SIB-Rot, K = 3"), "average"] == "89.6"
+    assert [*read.columns] == [*DOMAINS, "average"]
+
+
+def test_runs_of_one_notebook_are_averaged_by_method_and_target():
+    right = {("source-only", 0): 50.0, ("Rot", 0): 60.0, ("SIB", 3): 70.0}
+    one_stage = grid({("SIB-Rot", 3): 80.0}, features="all")
+    means = tables.this_run([*stages(right), *one_stage])
+    assert [*means.index] == ["source-only", "Rot", "SIB, K = 3", "SIB-Rot, K = 3"]
+    assert [*means["average"]] == pytest.approx([50, 60, 70, 80])
+    assert [*means.loc["SIB, K = 3", [*DOMAINS]]] == pytest.approx([70] * 4)
+
+
+def test_a_difference_counts_where_its_interval_does_not_reach_zero():
+    rows = [("a", "b", 2.0, 1.0), ("b", "a", -2.0, 1.0), ("a", "c", 0.5, 1.0)]
+    columns = ["before", "after", "gain", "ci95"]
+    sentences = tables.sentences(pd.DataFrame(rows, columns=columns).assign(target="average"))
+    assert sentences == ["a → b: a gain", "b → a: a loss", "a → c: no significant difference"]
+
+
+def test_gains_at_test_time_are_over_the_classifier_of_the_same_network():
+    publish.add(SECOND_STAGE, stages({("source-only", 0): 50.0, ("Rot", 0): 60.0, ("SIB", 3): 65.0}))
+    changed = {"set-aware ξ, source-only network": 57.0, "equivariant ξ": 58.0}
+    for name, accuracy in changed.items():
+        planned = flat(plan.other_stages(name))
+        same = {p: record(accuracy, target=p.target, seed=p.seed) for p in planned}
+        publish.add(SECOND_STAGE, [made_up.record(SECOND_STAGE, p, r.metrics, r.arrays) for p, r in same.items()])
+    found = {name: of["average"].mean for name, of in tables.gains_at_test_time().items()}
+    expected = {"SIB, set-aware ξ, source-only network": 7, "SIB, set-aware ξ, K = 3": 5, "SIB, equivariant ξ": -2}
+    assert found == {name: pytest.approx(gain, abs=0.5) for name, gain in expected.items()}
+    assert [*found] == [*expected], "the largest gain first"
+
+
+@pytest.mark.thorough
+def test_tables_of_choices_come_from_the_published_runs(monkeypatch):
+    monkeypatch.delenv("SIB_HOME")
+    bank = banks.load()
+    chosen = tables.chosen_variants(bank)
+    better, plain = (chosen[name] for name in chosen.columns[-2:])
+    assert [*chosen.index] == [*DOMAINS]
+    assert (better >= plain).all(), "the sources choose the best of all"
+    gains = tables.validation_gains(bank)
+    assert gains.shape == (len(DOMAINS), len(TASKS) * len(ETAS))
+    assert gains.notna().all().all()
+    rates = tables.rotation_rates()
+    assert rates["runs that choose it"].sum() == len(DOMAINS) * plan.PER_FIRST * len(plan.FIRST_SEEDS)
+    search = tables.first_stage_search()
+    assert search.loc["size = 128"].gt(search.loc["size = 64"]).all()
+    assert set(tables.one_stage().index.get_level_values(0)) == {*plan.ONE_STAGE}
+
+
 @pytest.mark.thorough
 def test_all_figures_are_drawn():
     found = scores_of(grid({("Rot", 0): 61.0, ("SIB", 3): 70.0}))
-    first, last = ("Rot", 0), ("SIB", 3)
-    scores = tables.scores(found[last])
-    gained = tables.class_gains(found[first], found[last]).rename(index=figures.NAMES)
+    scores = tables.scores(found["SIB", 3])
     made = [
-        figures.accuracy_by_domain(found),
-        figures.ladder({"a": scores, "b": scores}),
-        figures.beside({"SIB": tables.gains(found[first], found[last])}, "Rot"),
-        drawn("05_gain_by_class", main=found),
-        drawn("05_gain_by_accuracy", main=found, gained=gained, first=first, last=last),
-        drawn("05_minibatches", main=found, first=first, last=last),
+        figures.accuracy_over_steps(found),
+        figures.ingredients({"a": scores, "b": scores}),
+        figures.methods_at_test_time({"SIB": tables.gains(found["Rot", 0], found["SIB", 3])}),
+        figures.gain_by_class(found),
+        figures.gain_by_accuracy(found),
+        figures.minibatch_sizes(found),
     ]
-    assert [len(figure.axes) for figure in made] == [1, 1, 1, 2, 1, 4]
+    assert [len(figure.axes) for figure in made] == [5, 1, 1, 1, 1, 4]
+
+
+def test_sample_images_are_drawn_where_there_are_any(monkeypatch):
+    monkeypatch.setattr(figures.pacs, "samples", mock.Mock(side_effect=FileNotFoundError))
+    assert figures.sample_images() is None
+    images = {(domain, name): np.zeros((4, 4, 3)) for domain in DOMAINS for name in CLASSES}
+    monkeypatch.setattr(figures.pacs, "samples", lambda: images)
+    assert len(figures.sample_images().axes) == len(images)

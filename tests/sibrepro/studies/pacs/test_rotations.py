@@ -105,7 +105,7 @@ def test_progress_tells_images_and_images_per_second(data, tmp_path, capfd, monk
     monkeypatch.setattr(rotations, "meter", lambda *a, **k: shown(meter(*a, **k)))
     rotations.extract(Small(), data, "small", "features", CPU, tmp_path)
     said = capfd.readouterr().err
-    assert "small's features of tiny in four turns" in said
+    assert "small's features of tiny under four rotations" in said
     assert "32/132 images" in said
     assert "images/s" in said
 

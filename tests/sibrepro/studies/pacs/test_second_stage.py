@@ -9,14 +9,14 @@ from fine_tuned_domains import NAMES, bank
 
 from sibcore.sib import unit
 from sibrepro.studies.pacs import banks, second_stage
-from sibrepro.studies.pacs.banks import Look
+from sibrepro.studies.pacs.banks import FeatureVariant
 from sibrepro.studies.pacs.second_stage import (
-    LOOKS,
+    FEATURE_VARIANTS,
     RIVALS,
     Minibatches,
     SecondStage,
-    chosen_look,
-    chosen_turn_rate,
+    chosen_rotation_rate,
+    chosen_variant,
     pairs,
     predict,
 )
@@ -66,8 +66,10 @@ def test_labels_of_the_target_decide_nothing(changes, tmp_path, monkeypatch):
 
 def test_labels_of_the_sources_do():
     made = bank(noise=1.0)
-    looks = {chosen_look(with_other_labels(made, name), "sketch") for name in NAMES} | {chosen_look(made, "sketch")}
-    assert looks <= set(LOOKS)
+    chosen = {chosen_variant(with_other_labels(made, name), "sketch") for name in NAMES} | {
+        chosen_variant(made, "sketch")
+    }
+    assert chosen <= set(FEATURE_VARIANTS)
     first = second_stage.compute(SecondStage(**SHORT), made)[1]
     other = second_stage.compute(SecondStage(**SHORT), with_other_labels(made, "photo"))[1]
     assert not np.array_equal(first["predicted"], other["predicted"])
@@ -83,8 +85,8 @@ def test_tasks_with_shift_are_sources_seen_by_networks_of_other_sources():
 def test_without_steps_each_image_has_the_class_of_the_nearest_weight():
     made = bank()
     _, arrays = second_stage.compute(SecondStage(**SHORT, K=0, look="sources/own/1"), made)
-    seen = banks.view(made, banks.key(["sketch"], rot=True), "sketch", Look("sources", "own", 1.0))
-    assert np.array_equal(arrays["predicted"], (seen.features @ seen.start.T).argmax(1).numpy())
+    view = banks.view(made, banks.key(["sketch"], rot=True), "sketch", FeatureVariant("sources", "own", 1.0))
+    assert np.array_equal(arrays["predicted"], (view.features @ view.start.T).argmax(1).numpy())
     assert set(arrays) == {"labels", "predicted"}
 
 
@@ -99,7 +101,7 @@ def test_a_rotation_step_of_length_zero_is_none():
 
 
 def test_rotations_need_a_network_that_learned_them():
-    with pytest.raises(ValueError, match=r"eq. \(ssup\) needs turned images"):
+    with pytest.raises(ValueError, match=r"eq. \(ssup\) needs rotated images"):
         second_stage.compute(SecondStage(**SHORT, K=0, network="source-only", start="turned", turn_rate=1.0), bank())
 
 
@@ -134,15 +136,17 @@ def test_in_the_targets_place_xi_learns_from_sources_that_the_network_of_two_has
 
 def test_the_rotation_rate_is_the_best_on_held_out_sources():
     made, name = bank(noise=1.0), banks.key(["sketch"], rot=True)
-    scores = {rate: second_stage.turn_score(made, name, Look(), rate) for rate in second_stage.TURN_RATES}
-    best = chosen_turn_rate(made, name, Look())
+    scores = {
+        rate: second_stage.rotation_accuracy(made, name, FeatureVariant(), rate) for rate in second_stage.ROTATION_RATES
+    }
+    best = chosen_rotation_rate(made, name, FeatureVariant())
     assert scores[best] == max(scores.values())
     assert best == min(rate for rate, score in scores.items() if score == max(scores.values()))
 
 
 def test_a_task_has_lambda_for_its_support_and_images_of_one_view_for_its_queries():
     made = bank()
-    views = [banks.view(made, *pair, Look()) for pair in pairs("sketch", NAMES)]
+    views = [banks.view(made, *pair, FeatureVariant()) for pair in pairs("sketch", NAMES)]
     sampler = Minibatches(views, 10, 1.0, seed=3)
     (tasks,) = sampler.batches(5, 6, 6)
     again = next(iter(Minibatches(views, 10, 1.0, seed=3).batches(5, 6, 6)))
@@ -157,12 +161,12 @@ def test_a_task_has_lambda_for_its_support_and_images_of_one_view_for_its_querie
 
 def test_every_image_is_predicted_once_in_minibatches_of_any_size():
     made = bank()
-    seen = banks.view(made, banks.key(["sketch"]), "sketch", Look())
+    view = banks.view(made, banks.key(["sketch"]), "sketch", FeatureVariant())
     method = second_stage.CosineClassifier(3)
-    expected = (seen.features @ seen.start.T).argmax(1)
+    expected = (view.features @ view.start.T).argmax(1)
     for size in (7, 64):
         for order in ("shuffled", "file"):
-            assert torch.equal(predict(method, seen, size, order), expected)
+            assert torch.equal(predict(method, view, size, order), expected)
 
 
 def test_a_domain_is_seen_from_its_own_mean_or_from_the_sources():
@@ -173,12 +177,16 @@ def test_a_domain_is_seen_from_its_own_mean_or_from_the_sources():
     mean = network.features[network.part == 0].mean(0)
     own = network.own["sketch"]
     mixed = unit(raw + own)
-    expected = {Look("sources", "own"): raw - raw.mean(0), Look(): raw - mean, Look("own", "own"): own - own.mean(0)}
-    expected[Look("mixed", "own")] = mixed - mixed.mean(0)
-    for look, values in expected.items():
-        seen = banks.view(made, name, "sketch", look).features
-        assert torch.allclose(seen[:, :8], unit(values), atol=1e-6)
-        assert not seen[:, 8:].any(), "ImageNet's features have the weight 0"
+    expected = {
+        FeatureVariant("sources", "own"): raw - raw.mean(0),
+        FeatureVariant(): raw - mean,
+        FeatureVariant("own", "own"): own - own.mean(0),
+    }
+    expected[FeatureVariant("mixed", "own")] = mixed - mixed.mean(0)
+    for variant, values in expected.items():
+        view = banks.view(made, name, "sketch", variant).features
+        assert torch.allclose(view[:, :8], unit(values), atol=1e-6)
+        assert not view[:, 8:].any(), "ImageNet's features have the weight 0"
 
 
 def test_the_features_of_imagenet_stand_beside_with_their_weight():
@@ -187,14 +195,14 @@ def test_the_features_of_imagenet_stand_beside_with_their_weight():
     network, there = made.networks[name], made.domains == NAMES.index("sketch")
     tuned, plain = network.features[there], made.imagenet[0, there]
     parts = [unit(part - part.mean(0)) for part in (tuned, plain)]
-    seen = banks.view(made, name, "sketch", Look("sources", "own", 2.0))
+    view = banks.view(made, name, "sketch", FeatureVariant("sources", "own", 2.0))
     cosine = (parts[0] @ parts[0].T + 4 * parts[1] @ parts[1].T) / 5
-    assert torch.allclose(seen.features @ seen.features.T, cosine, atol=1e-5)
-    alone = banks.view(made, name, "sketch", Look("sources", "own"))
+    assert torch.allclose(view.features @ view.features.T, cosine, atol=1e-5)
+    alone = banks.view(made, name, "sketch", FeatureVariant("sources", "own"))
     assert torch.allclose(alone.features @ alone.features.T, parts[0] @ parts[0].T, atol=1e-5)
-    assert seen.turned.shape == (3, *seen.features.shape)
-    last = [unit(network.turned["sketch"][2] - tuned.mean(0)), 2 * unit(made.imagenet[3, there] - plain.mean(0))]
-    assert torch.allclose(seen.turned[2], unit(torch.cat(last, 1)), atol=1e-5)
+    assert view.rotated.shape == (3, *view.features.shape)
+    last = [unit(network.rotated["sketch"][2] - tuned.mean(0)), 2 * unit(made.imagenet[3, there] - plain.mean(0))]
+    assert torch.allclose(view.rotated[2], unit(torch.cat(last, 1)), atol=1e-5)
 
 
 def test_lambda_is_the_class_means_of_images_that_the_network_learned_from():
@@ -206,14 +214,14 @@ def test_lambda_is_the_class_means_of_images_that_the_network_learned_from():
         for part in [learned] if centre == "sources" else [learned & (made.domains == d) for d in range(3)]:
             features[part] -= network.features[part].mean(0)
         means = torch.stack([unit(features[learned & (made.labels == k)]).mean(0) for k in range(3)])
-        found = banks.lambda_of(made, network, Look("sources", centre))[0]
+        found = banks.lambda_of(made, network, FeatureVariant("sources", centre))[0]
         assert torch.allclose(found[:, :8], unit(means), atol=1e-6)
 
 
-def test_a_look_is_written_as_it_is_read():
-    assert [Look.parse(str(look)) for look in LOOKS] == LOOKS
-    with pytest.raises(ValueError, match="there is no look 'own/own/9': expected one of sources/sources/0"):
-        Look.parse("own/own/9")
+def test_a_feature_variant_is_written_as_it_is_read():
+    assert [FeatureVariant.parse(str(variant)) for variant in FEATURE_VARIANTS] == FEATURE_VARIANTS
+    with pytest.raises(ValueError, match="there is no feature variant 'own/own/9': expected one of sources/sources/0"):
+        FeatureVariant.parse("own/own/9")
 
 
 def test_an_unknown_method_or_domain_is_an_error_that_lists_the_known():
