@@ -17,7 +17,7 @@ from sibrepro.facts import local
 from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.run import budget
 from sibrepro.studies.equal_footing import plan as equal_footing
-from sibrepro.studies.equal_footing.experiment import CONTENDER
+from sibrepro.studies.equal_footing.experiment import METHOD_COMPARISON
 from sibrepro.studies.few_shot import figures
 from sibrepro.studies.few_shot import plan as few_shot
 from sibrepro.studies.few_shot import tables as few_shot_tables
@@ -68,7 +68,7 @@ def strays(monkeypatch):
     plant(FEW_SHOT, base, test_episodes=10_000)
     plant(RIVAL, few_shot.plan("cifar-fs", "conv4-64").rivals["pt-map", 1], test_episodes=9000)
     plant(ADAPTATION, pacs.plan("frozen")["SIB-Rot", 3]["sketch"][0], steps=900)
-    plant(CONTENDER, equal_footing.plan()["sib-set", "mixture", 1][0], seed=3)
+    plant(METHOD_COMPARISON, equal_footing.plan()["sib-set", "mixture", 1][0], seed=3)
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
     plant(FEW_SHOT, base)  # a published run, computed here with another outcome
     monkeypatch.delenv("SIB_RECOMPUTE")

@@ -19,7 +19,7 @@ from sibcore.xi import XIS, Context, Norm, Xi
 from sibrepro.meta_training.settings import FewShot
 from sibrepro.meta_training.training import FEW_SHOT, untrained
 from sibrepro.params import ParameterError, check
-from sibrepro.studies.equal_footing.experiment import Contender, model_of
+from sibrepro.studies.equal_footing.experiment import MethodSettings, model_of
 from sibrepro.studies.few_shot.plan import FewShotNotebook
 
 WAYS, DIM = 3, 10
@@ -99,7 +99,7 @@ def test_runs_notebooks_and_their_parameters_know_its_name():
     assert FEW_SHOT.id(settings) not in {FEW_SHOT.id(FewShot()), FEW_SHOT.id(FewShot(xi="equivariant"))}
     notebook = check(FewShotNotebook, {"xi": "neighbour"})
     assert {p.xi for p in notebook.experiments()} == {"neighbour"}
-    assert type(model_of(Contender(method="sib-neighbour"), DIM).xi) is NeighbourXi
+    assert type(model_of(MethodSettings(method="sib-neighbour"), DIM).xi) is NeighbourXi
 
 
 def test_a_change_in_the_one_place_reaches_every_path(monkeypatch):

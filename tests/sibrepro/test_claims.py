@@ -397,9 +397,7 @@ def test_the_table_of_a_notebook_has_its_claims_and_that_of_all_has_every_one():
     header, _, *lines = claims.markdown("03").splitlines()
     assert header.count("|") == 5
     assert len(lines) == 2 + 4
-    assert lines[0].startswith(
-        "| three synthetic gradient steps beat none, 1‑shot (Table 1) | +9.5 points | +4.00 ± "
-    )
+    assert lines[0].startswith("| three synthetic gradient steps beat none, 1‑shot (Table 1) | +9.5 points | +4.00 ± ")
     assert lines[0].endswith("points | agrees |")
     assert lines[1].endswith("| – | not measured |")
     everything = claims.markdown().splitlines()[2:]

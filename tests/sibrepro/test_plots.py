@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -79,3 +80,42 @@ def test_other_methods_are_light_grey(method):
 def test_markers_tell_methods_of_one_colour_apart():
     assert len(set(plots.METHODS.values())) == len(plots.METHODS)
     assert plots.OTHER not in plots.METHODS.values()
+
+
+def drawn_names(points: np.ndarray, names: list[str], **options):
+    """The boxes of the names, in pixels, and how coordinates become pixels."""
+    plots.style()
+    figure, axis = plt.subplots(figsize=(6, 5))
+    axis.plot(*points.T, "o", markersize=6)
+    axis.set(xlim=(-0.5, 1.5), ylim=(-0.2, 1.2))
+    plots.name_points(axis, names, points[: len(names)], others=points[len(names) :], **options)
+    figure.draw_without_rendering()
+    boxes = {text.get_text(): text.get_window_extent() for text in axis.texts if text.get_text()}
+    plt.close(figure)
+    return boxes, axis.transData.transform
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_cover_neither_points_nor_each_other(seed):
+    points = np.random.default_rng(seed).random((40, 2))
+    names = [f"method {number}" for number in range(12)]
+    boxes, pixels = drawn_names(points, names)
+    assert list(boxes) == names
+    for name, box in boxes.items():
+        assert not any(box.contains(*place) for place in pixels(points))
+        assert not any(box.overlaps(other) for key, other in boxes.items() if key != name)
+
+
+def test_a_name_keeps_off_a_line():
+    ends = np.array([[-1, 0.5], [2, 0.5]])
+    line = np.linspace(*ends, 2000)
+    boxes, pixels = drawn_names(np.array([[0.5, 0.5]]), ["a name"], lines=[ends])
+    assert not any(boxes["a name"].contains(*place) for place in pixels(line))
+
+
+def test_only_an_optional_name_may_be_left_out():
+    points = np.array([[0.5, 0.5]] * 6 + [[1.0, 1.0]])
+    names = [*"abcdef", "far away"]
+    assert set(drawn_names(points, names)[0]) == set(names)
+    assert "far away" in drawn_names(points, names, optional=7)[0]
+    assert len(drawn_names(points, names, optional=7)[0]) < 7

@@ -53,7 +53,7 @@ SURE = 0.9  # the probability of its class that a query counts as sure at, in th
 
 
 @parameters
-class Contender(Tested):
+class MethodSettings(Tested):
     """The settings of one run: which method, how it is trained if it learns, and on which tasks it is tested."""
 
     method: str = Field("sib-set", description="a key of SIBS, HEADS or UNTRAINED")
@@ -69,12 +69,12 @@ class Contender(Tested):
     elsewhere: bool = Field(False, description="tested with other numbers of ways and queries, too")
 
 
-def contender(p: Contender) -> Record:
+def run_method(p: MethodSettings) -> Record:
     """Return the run of one method: published, computed here before, or computed now."""
-    return CONTENDER.run(p)
+    return METHOD_COMPARISON.run(p)
 
 
-def inputs(p: Contender) -> Inputs:
+def inputs(p: MethodSettings) -> Inputs:
     """Return the features that a run is computed from. Raise ValueError if its method is unknown."""
     known = (*SIBS, *HEADS, *UNTRAINED)
     if p.method not in known:
@@ -82,7 +82,7 @@ def inputs(p: Contender) -> Inputs:
     return banks_of(p)
 
 
-def compute(p: Contender, banks: Banks, folder: Path) -> Numbers:
+def compute(p: MethodSettings, banks: Banks, folder: Path) -> Numbers:
     """Train the method, or choose its options if it learns nothing, and test it.
 
     Args:
@@ -101,7 +101,7 @@ def compute(p: Contender, banks: Banks, folder: Path) -> Numbers:
     return _tuned(p, banks) if p.method in UNTRAINED else _trained(p, banks, folder)
 
 
-def model_of(p: Contender, dim: int) -> nn.Module:
+def model_of(p: MethodSettings, dim: int) -> nn.Module:
     """Return a method that learns, before its training, for features of size `dim`."""
     if p.method in HEADS:
         return HEADS[p.method](p.ways, dim, p.seed)
@@ -115,7 +115,7 @@ def xi_of(method: str) -> str:
     return method.removeprefix("sib").strip("-").partition("-")[0] or "mlp"
 
 
-def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:
+def _trained(p: MethodSettings, banks: Banks, folder: Path) -> Numbers:
     """Train a method, take its best checkpoint and test it."""
     device, bank = pick_device(), banks["train"]
     model = model_of(p, bank.features.shape[1]).to(device)
@@ -135,7 +135,7 @@ def _trained(p: Contender, banks: Banks, folder: Path) -> Numbers:
     return metrics, arrays
 
 
-def _tuned(p: Contender, banks: Banks) -> Numbers:
+def _tuned(p: MethodSettings, banks: Banks) -> Numbers:
     """Choose the options of a method that learns nothing, for each kind of queries, and test it."""
     method, bank = UNTRAINED[p.method], banks["val"]
     options, models = {}, {}
@@ -146,7 +146,7 @@ def _tuned(p: Contender, banks: Banks) -> Numbers:
     return metrics | {"options": options}, arrays
 
 
-def _tested(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
+def _tested(p: MethodSettings, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
     """Test the model of each kind of queries, with `elsewhere` also on tasks with other numbers of ways and queries."""
     began = time.perf_counter()
     metrics, arrays = _scores(p, banks, models)
@@ -161,7 +161,7 @@ def _tested(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers
     return metrics, arrays
 
 
-def _scores(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
+def _scores(p: MethodSettings, banks: Banks, models: dict[str, nn.Module]) -> Numbers:
     """Return metrics and arrays of each kind of test tasks, answered by the model of that kind."""
     scores: dict[str, Evaluation] = {}
     for kind, alpha in QUERIES.items():
@@ -170,14 +170,14 @@ def _scores(p: Contender, banks: Banks, models: dict[str, nn.Module]) -> Numbers
     return numbers(scores, p.ways * p.queries)
 
 
-def _of_ways(model: nn.Module, p: Contender, ways: int) -> nn.Module:
+def _of_ways(model: nn.Module, p: MethodSettings, ways: int) -> nn.Module:
     """Return the same SIB, or the same method that learns nothing, for another number of ways."""
     if isinstance(model, SIB):
         return resized(model, {"ways": p.ways, "queries": p.queries}, ways, model.dim)
     return type(model)(ways, **model.options)
 
 
-def _sampler(p: Contender, bank: Features, seed: int) -> EpisodeSampler:
+def _sampler(p: MethodSettings, bank: Features, seed: int) -> EpisodeSampler:
     """Return a sampler of tasks like those that the method is trained on."""
     alpha, mixed = (None if p.tasks == "balanced" else ALPHA), p.tasks == "mixture"
     return EpisodeSampler(
@@ -262,9 +262,9 @@ def _by_share(pull: Tensor) -> np.ndarray:
     return pull.double().cpu().numpy().reshape(len(SHARES), len(PROBABILITIES))
 
 
-CONTENDER = Experiment(
+METHOD_COMPARISON = Experiment(
     "method_comparison",
-    Contender,
+    MethodSettings,
     compute,
     inputs,
     keeps_files=True,

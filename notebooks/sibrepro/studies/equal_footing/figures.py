@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,98 +10,176 @@ import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.transforms import Bbox
 
-from sibrepro.plots import BLUE, GREY, ORANGE
+from sibrepro import plots
+from sibrepro.plots import INK
 from sibrepro.studies.equal_footing.experiment import PROBABILITIES, SHARES
+from sibrepro.tables import DATASETS
 
-KINDS = {"SIB": (BLUE, "o"), "transductive": (ORANGE, "s"), "inductive": (GREY, "^")}  # colour and marker
-# Where a name may stand beside its point (right, up), in order of preference.
-DIRECTIONS = [(1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1)]
+# The methods that figures name in full size, by their titles in tables.
+HEADLINE = {
+    "SIB, set-aware ξ": "SIB, set-aware ξ",
+    "SIB, the paper's ξ": "SIB, paper's ξ",
+    "SIB, equivariant ξ": "SIB, equivariant ξ",
+    "PT-MAP": "PT-MAP",
+    "protoLP": "protoLP",
+    "TIM-ADM": "TIM",
+    "α-TIM": "α-TIM",
+    "PADDLE": "PADDLE",
+    "Soft k-means": "soft k-means",
+    "LaplacianShot": "LaplacianShot",
+    "Label propagation (TPN)": "label propagation",
+    "Nearest centroid": "nearest centroid",
+}
+REST = "#9a9a9a"  # the colour of all other rivals
+KINDS = {"sib": ("D", "other SIBs"), "transductive": ("o", "other transductive"), "inductive": ("^", "other inductive")}
 
 
-def footing(table: pd.DataFrame) -> Figure:
-    """Draw all methods, a row of panels for each number of shots, from the table `tables.comparison`.
+def accuracies(table: pd.DataFrame) -> Figure:
+    """Draw the accuracy of all methods on Dirichlet(2) queries against that on balanced ones, by number of shots.
 
-    The left panel shows the accuracy on unbalanced queries against that on balanced ones. The right panel shows the
-    mean of the two against the speed of inference.
+    Args:
+        table: the table `tables.comparison`.
     """
-    shots = sorted(table["shots"].unique())
-    figure, axes = plt.subplots(len(shots), 2, figsize=(12, 5.2 * len(shots)), squeeze=False)
-    labels = []
-    for (left, right), number in zip(axes, shots, strict=True):
-        part = table[table["shots"] == number]
+    figure, axes = _panels(table, height=6.6)
+    named = []
+    for axis, (_, part) in zip(axes, table.groupby("shots"), strict=True):
         accuracy = part.pivot(index="method", columns="queries", values="ours")
-        about = part.drop_duplicates("method").set_index("method").loc[accuracy.index]
-        rivals = np.where(about["transductive"], "transductive", "inductive")
-        kinds = np.where(about["kind"] == "sib", "SIB", rivals)
-        balanced, unbalanced = accuracy["balanced"], accuracy["dirichlet2"]
-        mean, speed = accuracy.mean(axis=1), about["tasks_per_second"]
-
-        # On the diagonal a method does not mind if the queries are balanced.
-        low, high = accuracy.min().min() - 1, accuracy.max().max() + 1
-        left.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=0)
-        left.set(xlabel="balanced queries (%)", ylabel="Dirichlet(2) queries (%)", title=f"{number}-shot")
-        left.set(xlim=(low, high + 5), ylim=(low, high))  # room for names on the right
-        right.set(xlabel="tasks per second", ylabel="mean of the two (%)", xscale="log", title=f"{number}-shot")
-        right.set(xlim=(speed.min() / 1.5, 4 * speed.max()), ylim=(mean.min() - 0.5, mean.max() + 0.8))
-        # Inductive methods lie too close together for names. Those of SIBs trained on one kind of tasks are too long.
-        named = (kinds != "inductive") & ~accuracy.index.str.endswith("training")
-        for axis, x, y in ((left, balanced, unbalanced), (right, speed, mean)):
-            for kind, (colour, marker) in KINDS.items():
-                axis.scatter(x[kinds == kind], y[kinds == kind], color=colour, marker=marker, label=kind, s=36)
-            labels.append((axis, x, y, named))
-    axes[0, 0].legend(fontsize=9)
-    figure.draw_without_rendering()  # settles the layout: before it, nobody knows where the points lie
-    for several in labels:
-        _label(*several)
+        x, y = accuracy["balanced"], accuracy["dirichlet2"]
+        axis.set(xlim=(x.min() - 0.8, x.max() + 1.5), ylim=(y.min() - 0.8, y.max() + 1.5))
+        axis.set(xlabel="accuracy on balanced queries (%)", ylabel="accuracy on Dirichlet(2) queries (%)")
+        ends = np.array([[0, 0], [100, 100]])
+        axis.plot(*ends.T, color=REST, linewidth=0.8, linestyle=":", label="equal accuracy on both", zorder=0)
+        named.append((axis, _draw_methods(axis, x, y, part, required=_front(x, y)), [ends]))
+    _legend(axes[-1], "lower left")
+    figure.supxlabel(_caption(table), x=0.01, ha="left", fontsize=10)
+    _name_methods(named)
     return figure
 
 
-def _label(axis: Axes, x: pd.Series, y: pd.Series, named: np.ndarray) -> None:
-    """Write names beside points, where they cover neither a point nor another name; a line leads to distant ones.
+def speeds(table: pd.DataFrame) -> Figure:
+    """Draw the mean accuracy on both kinds of queries against the speed of inference, by number of shots.
+
+    SIBs that were trained on one kind of tasks are left out, since their inference is that of the others.
 
     Args:
-        axis: the panel, whose limits and place in the figure are final.
-        x, y: coordinates of all points, by name.
-        named: which of the points get their name.
+        table: the table `tables.comparison`.
     """
-    scale = 72 / axis.figure.dpi  # from pixels to printer's points, in which text offsets are given
-    places = pd.Series([*(scale * axis.transData.transform(np.column_stack([x, y])))], x.index)
-    taken = [Bbox.from_bounds(*(place - 4), 8, 8) for place in places]
-    frame = Bbox(scale * axis.transAxes.transform([(0, 0), (1, 1)]))
-    line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
-    beside = {"xytext": (0, 0), "textcoords": "offset points", "arrowprops": line}
-    for name in y[named].sort_values(ascending=False).index:
-        text = axis.annotate(name, (x[name], y[name]), fontsize=7.5, color="#333333", **beside)
-        text.set_in_layout(False)
-        size = scale * text.get_window_extent().size + 3
-        # Try all directions next to the point, then further and further away.
-        for distance, (right, up) in itertools.product(range(0, 200, 3), DIRECTIONS):
-            middle = np.array([right * (6 + distance + size[0] / 2), up * (5 + distance + size[1] / 2)])
-            box = Bbox.from_bounds(*(places[name] + middle - size / 2), *size)
-            inside = frame.x0 < box.x0 and frame.y0 < box.y0 < frame.y1
-            if inside and not any(map(box.overlaps, taken)):
-                break
-        taken.append(box)
-        text.set_position(middle - size / 2)
-        text.arrow_patch.set_visible(distance > 0)
+    table = table[~table["method"].str.endswith("training")]
+    figure, axes = _panels(table, height=5)
+    named = []
+    for axis, (_, part) in zip(axes, table.groupby("shots"), strict=True):
+        by_method = part.groupby("method")
+        x, y = by_method["tasks_per_second"].first(), by_method["ours"].mean()
+        axis.set(xlim=(x.min() / 1.5, 2.2 * x.max()), ylim=(y.min() - 0.8, y.max() + 0.8), xscale="log")
+        axis.set(xlabel="tasks per second, measured roughly", ylabel="mean accuracy on both kinds (%)")
+        ticks = [tick for tick in (50, 100, 200, 500, 1000, 2000, 5000) if axis.get_xlim()[0] < tick]
+        axis.set_xticks(ticks, labels=ticks)
+        axis.set_xticks([], minor=True)
+        named.append((axis, _draw_methods(axis, x, y, part), []))
+    _name_methods(named)
+    return figure
 
 
-def pushes(maps: Mapping[str, np.ndarray]) -> Figure:
-    """Draw how strongly methods pull a query towards a class, a panel for each method.
+def _panels(table: pd.DataFrame, height: float) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each number of shots, under a title with what was tested."""
+    shots = sorted(table["shots"].unique())
+    figure, axes = plt.subplots(1, len(shots), figsize=(6 * len(shots), height), squeeze=False)
+    for axis, number in zip(axes[0], shots, strict=True):
+        axis.set_title(f"{number}-shot")
+    about, widest = table.iloc[0], table["ours_ci95"].max()
+    where = f"{DATASETS.get(about['dataset'], about['dataset'])}, {about['backbone'].replace('conv4', 'Conv-4')}"
+    figure.suptitle(
+        f"{where}: mean of {about['episodes']:,} tasks of each kind, 95 % intervals up to ±{widest:.1f} points",
+        fontsize=12,
+    )
+    return figure, [*axes[0]]
+
+
+def _front(x: pd.Series, y: pd.Series) -> set[str]:
+    """Return the methods than which no other is better on both axes (the Pareto front)."""
+    return {name for name in x.index if not ((x > x[name]) & (y > y[name])).any()}
+
+
+def _draw_methods(
+    axis: Axes, x: pd.Series, y: pd.Series, part: pd.DataFrame, required: set[str] = frozenset()
+) -> tuple[list[tuple[str, float, float]], int]:
+    """Draw a point for each method.
+
+    Args:
+        axis: the panel.
+        x, y: the coordinates, by method.
+        part: the rows of the table that tell of the methods.
+        required: methods that have to be named besides those of `HEADLINE`.
+
+    Returns:
+        names and places of the methods, and how many of them, counted from the last, may go without a name.
+    """
+    for name, kind in _kinds(part).items():
+        look = {"color": plots.colour(name), "marker": plots.marker(name), "markersize": 7.5, "zorder": 3}
+        if name not in HEADLINE:
+            own = {"markerfacecolor": "white"} if kind == "sib" else {"color": REST, "marker": KINDS[kind][0]}
+            look |= {"zorder": 2, "markersize": 6 if kind == "sib" else 5} | own
+        axis.plot(x[name], y[name], linestyle="", **look)
+    first = [name for name in x.index if name in HEADLINE or name in required]
+    rest = [name for name in x.index if name not in first]
+    # The colour says already which xi a variant of SIB has.
+    return [(HEADLINE.get(name, name.split("ξ, ")[-1]), x[name], y[name]) for name in first + rest], len(rest)
+
+
+def _name_methods(named: list[tuple[Axes, tuple[list[tuple[str, float, float]], int], list[np.ndarray]]]) -> None:
+    """Write the names into the panels."""
+    for axis, (methods, optional), lines in named:
+        names, *places = zip(*methods, strict=True)
+        plots.name_points(axis, names, np.column_stack(places), lines=lines, optional=optional)
+
+
+def _kinds(table: pd.DataFrame) -> dict[str, str]:
+    """Return of each method which of `KINDS` it is."""
+    about = table.drop_duplicates("method").set_index("method")
+    rivals = about["transductive"].map({True: "transductive", False: "inductive"})
+    return rivals.where(about["kind"] != "sib", "sib").to_dict()
+
+
+def _legend(axis: Axes, place: str) -> None:
+    """Explain what is drawn in grey and what is hollow."""
+    for kind, (shape, label) in KINDS.items():
+        look = {"color": INK, "markerfacecolor": "white", "markersize": 6} if kind == "sib" else {"color": REST}
+        axis.plot([], [], marker=shape, linestyle="", label=label, **look)
+    axis.legend(loc=place, fontsize=10)
+
+
+def _caption(table: pd.DataFrame) -> str:
+    """Name the methods outside `HEADLINE`, of each of `KINDS` those with the highest accuracy first."""
+    kinds, mean = _kinds(table), table.groupby("method")["ours"].mean().sort_values(ascending=False)
+    lines = []
+    for kind, (_, label) in KINDS.items():
+        names = [name.removeprefix("SIB, ") for name in mean.index if kinds[name] == kind and name not in HEADLINE]
+        if names:
+            lines += textwrap.wrap(f"{label}, best first: {' · '.join(names)}", 150, subsequent_indent="    ")
+    return "\n".join(lines)
+
+
+def pulls(maps: Mapping[str, np.ndarray]) -> Figure:
+    """Draw how strongly methods pull a class weight towards a query, a panel for each method.
+
+    Hatched is where they push it away, so that the picture can be read in grey.
 
     Args:
         maps: by the name of the method, its pull as `experiment.response` returns it, by the class's share of all
             queries and the query's own probability of the class, `[len(SHARES), len(PROBABILITIES)]`.
     """
-    figure, axes = plt.subplots(1, len(maps), figsize=(4.2 * len(maps), 3.8), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(maps), figsize=(4.2 * len(maps), 3.9), sharey=True, squeeze=False)
     for axis, (name, values) in zip(axes[0], maps.items(), strict=True):
         most = np.abs(values).max()
         shown = axis.pcolormesh(PROBABILITIES, SHARES, values, cmap="RdBu", vmin=-most, vmax=most, shading="nearest")
-        axis.contour(PROBABILITIES, SHARES, values, levels=[0], colors="black", linewidths=1)
-        axis.axhline(0.2, color=GREY, linewidth=0.8, linestyle=":")  # the share of a class in balanced queries
+        if values.min() < 0:
+            away = axis.contourf(PROBABILITIES, SHARES, values, levels=[-most, 0], colors="none", hatches=["//"])
+            away.set(edgecolor="#555555", linewidth=0)
+        axis.contour(PROBABILITIES, SHARES, values, levels=[0], colors="black", linewidths=1.5)
+        axis.axhline(0.2, color=INK, linewidth=1, linestyle=":")  # the share of a class in balanced queries
         axis.set(title=name, xlabel="the query's probability of the class")
-        figure.colorbar(shown, ax=axis, fraction=0.05)
-    axes[0, 0].set_ylabel("the class's share of the other queries")
+        bar = figure.colorbar(shown, ax=axis, fraction=0.05)
+    bar.set_label("pull (hatched: pushed away)")
+    axes[0, 0].set_ylabel("the class's share of the queries")
     return figure

@@ -13,7 +13,7 @@ from pydantic import Field
 from sibrepro.facts import Experiment, Record, facts, flat
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.rivals import HEADS
-from sibrepro.studies.equal_footing.experiment import CONTENDER, FEWER, SIBS, UNTRAINED, Contender, Tasks
+from sibrepro.studies.equal_footing.experiment import FEWER, METHOD_COMPARISON, SIBS, UNTRAINED, MethodSettings, Tasks
 
 SHOTS, SEEDS = (1, 5), (0, 1, 2)
 Key = tuple[str, str, int]  # method, training tasks ("" if it learns nothing), shots
@@ -80,41 +80,41 @@ class EqualFootingNotebook:
     seeds: Count = Field(1, description="trainings of each method")
     seed: NonNegative = Field(0, description="the first of the seeds")
 
-    def contenders(self) -> list[Contender]:
+    def runs(self) -> list[MethodSettings]:
         """Return the settings of all runs asked for. Methods that learn nothing have no seed and run once."""
         names = "dataset backbone tasks K eta width steps lr val_episodes test_episodes".split()
-        base = Contender(**{name: getattr(self, name) for name in names})
+        base = MethodSettings(**{name: getattr(self, name) for name in names})
         seeds = range(self.seed, self.seed + self.seeds)
         runs = grid(base, method=self.methods, shots=self.shots, seed=seeds)
         return [p for p in runs if p.method not in UNTRAINED or p.seed == self.seed]
 
 
-def plan() -> dict[Key, list[Contender]]:
+def plan() -> dict[Key, list[MethodSettings]]:
     """Return the settings of the published comparison, on CIFAR-FS with Conv-4-64.
 
     Methods that learn nothing run once. Heads are trained on the mixture of balanced and unbalanced tasks, with three
     seeds. So are the SIBs, which are also trained on balanced and on unbalanced tasks alone, with one seed.
     """
-    runs: dict[Key, list[Contender]] = {}
+    runs: dict[Key, list[MethodSettings]] = {}
     for number, shots in enumerate(SHOTS):
         for method in UNTRAINED:
-            runs[method, "", shots] = [Contender(method=method, shots=shots, val_episodes=500)]
+            runs[method, "", shots] = [MethodSettings(method=method, shots=shots, val_episodes=500)]
         for method in HEADS:
             rate = OTHER_RATES.get(method, RATES)[number]
-            base = Contender(method=method, shots=shots, lr=rate, steps=HEAD_STEPS)
+            base = MethodSettings(method=method, shots=shots, lr=rate, steps=HEAD_STEPS)
             runs[method, "mixture", shots] = grid(base, seed=SEEDS)
         for method in SIBS:
             if method in VARIANTS:
-                runs[method, "mixture", shots] = [Contender(method=method, shots=shots, **VARIANTS[method])]
+                runs[method, "mixture", shots] = [MethodSettings(method=method, shots=shots, **VARIANTS[method])]
                 continue
-            base = Contender(method=method, shots=shots, **SIB_SETTINGS)
+            base = MethodSettings(method=method, shots=shots, **SIB_SETTINGS)
             for tasks in ("balanced", "dirichlet2"):
                 runs[method, tasks, shots] = [dataclasses.replace(base, tasks=tasks)]
             runs[method, "mixture", shots] = grid(base, seed=SEEDS)
     return runs
 
 
-def elsewhere() -> dict[Key, list[Contender]]:
+def elsewhere() -> dict[Key, list[MethodSettings]]:
     """Return the settings of runs that are also tested with other numbers of ways and queries.
 
     These are variants of the best SIB, and the best methods that learn nothing. They show whether a SIB still works on
@@ -122,25 +122,25 @@ def elsewhere() -> dict[Key, list[Contender]]:
     """
     runs = {key: several for key, several in plan().items() if all(p.elsewhere for p in several)}
     for method, shots in itertools.product(ELSEWHERE, SHOTS):
-        base = Contender(method=method, shots=shots, val_episodes=500, test_episodes=FEWER, elsewhere=True)
+        base = MethodSettings(method=method, shots=shots, val_episodes=500, test_episodes=FEWER, elsewhere=True)
         runs[method, "", shots] = [base]
     return runs
 
 
-def confirmation() -> dict[Key, list[Contender]]:
+def confirmation() -> dict[Key, list[MethodSettings]]:
     """Return the settings of runs on features that were used for no choice of settings.
 
     Which SIB is best was decided on the features of the comparison, so its lead there may be luck. Here the set-aware
     SIB and all methods that learn nothing meet on other features, with the settings of the comparison.
     """
-    runs: dict[Key, list[Contender]] = {}
+    runs: dict[Key, list[MethodSettings]] = {}
     for (method, tasks, shots), several in plan().items():
         if method in UNTRAINED or (method, tasks) == ("sib-set", "mixture"):
             runs[method, tasks, shots] = [dataclasses.replace(p, **CONFIRMATION) for p in several]
     return runs
 
 
-def published(planned: dict[Key, list[Contender]] | None = None) -> dict[Key, list[Record]]:
+def published(planned: dict[Key, list[MethodSettings]] | None = None) -> dict[Key, list[Record]]:
     """Return the runs of a plan that are published.
 
     Args:
@@ -149,14 +149,14 @@ def published(planned: dict[Key, list[Contender]] | None = None) -> dict[Key, li
     Returns:
         The runs by the plan's keys. A key without any published run is left out.
     """
-    return facts(CONTENDER, planned or plan())
+    return facts(METHOD_COMPARISON, planned or plan())
 
 
-def declared() -> dict[Experiment, list[Contender]]:
+def declared() -> dict[Experiment, list[MethodSettings]]:
     """Return every run of this study that is, or is to be, published. Runs in two plans are listed twice."""
-    return {CONTENDER: flat(plan()) + flat(elsewhere()) + flat(confirmation())}
+    return {METHOD_COMPARISON: flat(plan()) + flat(elsewhere()) + flat(confirmation())}
 
 
-def asked(p: EqualFootingNotebook) -> dict[Experiment, list[Contender]]:
+def asked(p: EqualFootingNotebook) -> dict[Experiment, list[MethodSettings]]:
     """Return the runs that the notebook's parameters ask for."""
-    return {CONTENDER: p.contenders()}
+    return {METHOD_COMPARISON: p.runs()}

@@ -25,7 +25,7 @@ def compared() -> list[Record]:
 
 
 def confirmed() -> list[Record]:
-    """Return the published runs that repeat the comparison on features used for no choice."""
+    """Return the published runs that repeat the comparison on mini-ImageNet, where no SIB was tuned."""
     return flat(plan.published(plan.confirmation()))
 
 
@@ -36,7 +36,7 @@ STUDY = Study(
     published=plan.declared,
     tables={
         "equal_footing": Table(
-            title="Equal footing",
+            title="SIB and its rivals on the same features and tasks",
             make=lambda: tables.comparison(plan.published()),
             how=ACCURACY,
             records=compared,
@@ -49,20 +49,21 @@ STUDY = Study(
             behind=tables.behind_difference,
         ),
         "equal_footing_shapes": Table(
-            title="Equal footing, other shapes",
+            title="Tasks with other numbers of ways and queries",
             make=lambda: tables.shapes(plan.published(plan.elsewhere())),
             how=ACCURACY,
             records=compared,
         ),
         "equal_footing_confirmation": Table(
-            title="Equal footing, confirmation",
+            title="SIB and its rivals on mini-ImageNet, where no SIB was tuned",
             make=lambda: tables.comparison(plan.published(plan.confirmation())),
             how=ACCURACY,
             records=confirmed,
         ),
     },
     figures={
-        "07_field": Figure(draw=lambda: figures.footing(tables.comparison(plan.published())), records=compared),
+        "07_field": Figure(draw=lambda: figures.accuracies(tables.comparison(plan.published())), records=compared),
+        "07_speed": Figure(draw=lambda: figures.speeds(tables.comparison(plan.published())), records=compared),
     },
     claims=claims,
 )

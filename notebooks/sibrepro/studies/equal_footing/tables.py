@@ -15,7 +15,7 @@ import pandas as pd
 from sibrepro.facts import Record
 from sibrepro.facts.experiment import named
 from sibrepro.rivals import HEADS
-from sibrepro.statistics import Score, over_seeds, paired, right
+from sibrepro.statistics import Score, metric, over_seeds, paired, right
 from sibrepro.studies.equal_footing.experiment import QUERIES, SHAPES, SIBS, UNTRAINED
 from sibrepro.studies.equal_footing.plan import Key, published
 
@@ -23,6 +23,7 @@ Found = Mapping[Key, Sequence[Record]]
 # What a method's name gets added if it was trained on one kind of tasks only.
 TASKS = {"": "", "mixture": "", "balanced": ", balanced training", "dirichlet2": ", unbalanced training"}
 RIVALS = UNTRAINED | HEADS
+KINDS = {"balanced": "balanced", "dirichlet2": "Dirichlet(2)"}  # the kinds of test queries, as readers see them
 
 
 def title(method: str, tasks: str = "") -> str:
@@ -134,11 +135,53 @@ def shapes(found: Found) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def cite(method: str, shots: str, queries: str) -> float:
-    """Return an accuracy for the README: of a method, at a number of shots, on a kind of test queries."""
-    found = published()
-    records = found.get((method, "mixture", int(shots))) or found[method, "", int(shots)]
-    return score(records, queries).mean
+def this_run(records: Sequence[Record]) -> pd.DataFrame:
+    """Return the accuracy of each run on both kinds of queries, as texts for the notebook."""
+    rows = []
+    for record in records:
+        accuracies = {KINDS[kind]: f"{metric(record, kind)} %" for kind in QUERIES}
+        rows.append({"method": title(record.params["method"]), "shots": record.params["shots"], **accuracies})
+    return pd.DataFrame(rows).set_index(["shots", "method"])
+
+
+def accuracies_by_method(table: pd.DataFrame) -> pd.DataFrame:
+    """Arrange `comparison` for reading: a row a method, a column for each number of shots and kind of queries."""
+    groups = table["transductive"].map({True: "transductive", False: "inductive"}).mask(table["kind"] == "sib", "SIB")
+    learned = table["trained"].map({True: "meta-trained", False: "learns nothing"})
+    texts = [f"{mean:.2f} ± {ci95:.2f}" for mean, ci95 in zip(table["ours"], table["ours_ci95"], strict=True)]
+    return _by_method(table.assign(group=groups, training=learned, text=texts), ["group", "training", "method"])
+
+
+def gains_by_method(gains: pd.DataFrame) -> pd.DataFrame:
+    """Arrange `differences` for reading, as `accuracies_by_method` does."""
+    texts = [f"{gain:+.2f} ± {ci95:.2f}" for gain, ci95 in zip(gains["gain"], gains["ci95"], strict=True)]
+    return _by_method(gains.assign(text=texts), ["method"])
+
+
+def shapes_by_method(table: pd.DataFrame) -> pd.DataFrame:
+    """Arrange `shapes` for reading: accuracies, and in brackets what the best SIB gains over a rival."""
+    gains = zip(table["gain"], table["ci95"], strict=True)
+    texts = ["" if np.isnan(gain) else f" ({gain:+.1f} ± {ci95:.1f})" for gain, ci95 in gains]
+    texts = [f"{value:.1f}{text}" for value, text in zip(table["ours"], texts, strict=True)]
+    columns = ["queries", "ways", "queries per class"]
+    named = table.assign(text=texts, queries=table["queries"].map(KINDS))
+    named = named.rename(columns={"queries_each": "queries per class"})
+    return named.pivot(index=["shots", "method"], columns=columns, values="text").fillna("")
+
+
+def ahead(gains: pd.DataFrame) -> list[str]:
+    """Say for each number of shots and kind of queries which rivals beat the SIB, given the table `differences`."""
+    lines = []
+    for (shots, queries), part in gains.groupby(["shots", "queries"]):
+        better = sorted(part[part["gain"] + part["ci95"] < 0]["method"])
+        lines.append(f"{shots}-shot, {KINDS[queries]} queries: better than the SIB: {', '.join(better) or 'none'}")
+    return lines
+
+
+def _by_method(table: pd.DataFrame, index: list[str]) -> pd.DataFrame:
+    """Spread the column "text" over a column for each number of shots and kind of queries."""
+    named = table.assign(queries=table["queries"].map(KINDS), shots=table["shots"].map("{}-shot".format))
+    return named.pivot(index=index, columns=["shots", "queries"], values="text").fillna("")
 
 
 def _gain(ours: Sequence[Record], theirs: Sequence[Record], array: str, queries: int) -> Score:

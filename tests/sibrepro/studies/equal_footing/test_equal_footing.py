@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -14,7 +15,14 @@ from sibcore.xi import EquivariantXi, MLPXi, SetXi
 from sibrepro.facts import Inputs
 from sibrepro.rivals import BASELINES
 from sibrepro.studies.equal_footing import experiment, figures, plan, tables
-from sibrepro.studies.equal_footing.experiment import PROBABILITIES, SHARES, Contender, contender, model_of, probe_sets
+from sibrepro.studies.equal_footing.experiment import (
+    PROBABILITIES,
+    SHARES,
+    MethodSettings,
+    model_of,
+    probe_sets,
+    run_method,
+)
 
 SMALL = {"ways": 3, "queries": 4, "steps": 4, "batch": 2, "val_episodes": 6, "test_episodes": 10, "K": 2}
 
@@ -35,7 +43,7 @@ def made_up(monkeypatch):
 
 @pytest.mark.parametrize("method", ["sib", "sib-equivariant", "sib-set", "soft-k-means"])
 def test_a_run_has_both_kinds_of_queries_on_the_tasks_that_all_share(method):
-    record = contender(Contender(method=method, **SMALL))
+    record = run_method(MethodSettings(method=method, **SMALL))
     for kind in ("balanced", "dirichlet2"):
         assert record.arrays[kind].shape == (10,)
         assert record.metrics[kind] == pytest.approx(100 * record.arrays[kind].mean() / 12)
@@ -44,17 +52,17 @@ def test_a_run_has_both_kinds_of_queries_on_the_tasks_that_all_share(method):
 
 
 def test_a_method_that_learns_nothing_is_the_one_of_the_library():
-    p = Contender(method="nearest-centroid", **SMALL)
+    p = MethodSettings(method="nearest-centroid", **SMALL)
     sampler = EpisodeSampler(bank(2).labels, 3, 1, 4, 1_000_002, alpha=2.0)
     expected = evaluate(BASELINES["nearest-centroid"](3), bank(2).features, sampler.sample(0, 10))
-    assert contender(p).metrics["dirichlet2"] == pytest.approx(100 * expected.mean)
+    assert run_method(p).metrics["dirichlet2"] == pytest.approx(100 * expected.mean)
 
 
 @pytest.mark.parametrize("method", ["sib-set", "nearest-centroid"])
 def test_elsewhere_the_same_method_meets_tasks_of_other_shapes(method, monkeypatch):
     monkeypatch.setattr(experiment, "SHAPES", ((2, 3), (4, 1)))
     monkeypatch.setattr(experiment, "FEWER", 7)
-    plain, record = (contender(Contender(method=method, elsewhere=more, **SMALL)) for more in (False, True))
+    plain, record = (run_method(MethodSettings(method=method, elsewhere=more, **SMALL)) for more in (False, True))
     assert record.id != plain.id
     assert np.array_equal(record.arrays["balanced"], plain.arrays["balanced"])
     for (ways, queries), kind in itertools.product(experiment.SHAPES, ("balanced", "dirichlet2")):
@@ -70,13 +78,13 @@ def test_elsewhere_the_same_method_meets_tasks_of_other_shapes(method, monkeypat
 
 def test_an_unknown_method_is_named_and_nothing_is_left():
     with pytest.raises(ValueError, match="no method 'sibb': expected one of sib, sib-equivariant"):
-        contender(Contender(method="sibb"))
+        run_method(MethodSettings(method="sibb"))
 
 
 def test_the_training_stream_is_balanced_unbalanced_or_both():
     labels = {}
     for kind in ("balanced", "dirichlet2", "mixture"):
-        p = dataclasses.replace(Contender(**SMALL), tasks=kind)
+        p = dataclasses.replace(MethodSettings(**SMALL), tasks=kind)
         drawn = experiment._sampler(p, bank(0), 0).sample(0, 20).query_labels
         labels[kind] = torch.stack([row.bincount(minlength=3) for row in drawn])
     assert labels["balanced"].unique().tolist() == [4]
@@ -104,7 +112,7 @@ def test_pushes_of_information_and_transport_point_to_equal_shares():
 
 
 def test_the_models_of_a_ladder_differ_in_xi_alone():
-    kinds = {method: model_of(Contender(method=method), 8) for method in experiment.SIBS}
+    kinds = {method: model_of(MethodSettings(method=method), 8) for method in experiment.SIBS}
     assert {m.steps for m in kinds.values()} == {5}
     first = {"sib": MLPXi, "sib-equivariant": EquivariantXi, "sib-set": SetXi}
     assert {method: type(kinds[method].xi) for method in first} == first
@@ -115,10 +123,10 @@ def test_tables_and_figures_of_made_up_runs():
     methods = ["sib-set", "sib", "nearest-centroid", "soft-k-means"]
     notebook = plan.EqualFootingNotebook(methods=methods, steps=4, val_episodes=6, test_episodes=10, seeds=2, K=1)
     runs = {}
-    for p in notebook.contenders():
+    for p in notebook.runs():
         small = dataclasses.replace(p, ways=3, queries=4)
         tasks = "" if p.method in BASELINES else "mixture"
-        runs.setdefault((p.method, tasks, 1), []).append(contender(small))
+        runs.setdefault((p.method, tasks, 1), []).append(run_method(small))
     assert [len(records) for records in runs.values()] == [2, 2, 1, 1]
     table = tables.comparison(runs)
     assert list(table["kind"]) == ["sib"] * 4 + ["rival"] * 4
@@ -129,15 +137,34 @@ def test_tables_and_figures_of_made_up_runs():
     assert tables.best({**runs, (chosen, "mixture", 1): runs[chosen, "mixture", 1][:1]}, 1) != chosen
     for row in tables.differences(runs, "sib-set").itertuples():
         assert row.gain == pytest.approx(by["SIB, set-aware ξ", row.queries] - by[row.method, row.queries])
-    assert len(figures.footing(table).axes) == 2
-    figures.pushes({"ξ": runs["sib-set", "mixture", 1][0].arrays["xi"]})
+    assert len(tables.accuracies_by_method(table)) == 4
+    assert list(tables.this_run(runs["sib", "mixture", 1])["balanced"]) == [
+        f"{r.metrics['balanced']:.2f} ± {r.metrics['balanced_ci95']:.2f} %" for r in runs["sib", "mixture", 1]
+    ]
+    for draw in (figures.accuracies, figures.speeds):
+        assert [axis.get_title() for axis in draw(table).axes] == ["1-shot"]
+    figures.pulls({"ξ": runs["sib-set", "mixture", 1][0].arrays["xi"]})
+
+
+def test_rivals_are_ahead_whose_interval_lies_below_zero():
+    rows = [("PT-MAP", -1.0, 0.5), ("TIM", -0.4, 0.5), ("MAML", 2.0, 0.1)]
+    gains = pd.DataFrame([[name, 1, "dirichlet2", gain, ci95] for name, gain, ci95 in rows])
+    gains.columns = ["method", "shots", "queries", "gain", "ci95"]
+    assert tables.ahead(gains) == ["1-shot, Dirichlet(2) queries: better than the SIB: PT-MAP"]
+    assert tables.ahead(gains[2:]) == ["1-shot, Dirichlet(2) queries: better than the SIB: none"]
+    assert tables.gains_by_method(gains).loc["PT-MAP", ("1-shot", "Dirichlet(2)")] == "-1.00 ± 0.50"
+
+
+def test_the_front_is_what_nothing_else_is_better_than_on_both_axes():
+    x, y = pd.Series({"a": 1, "b": 2, "c": 3, "d": 1}), pd.Series({"a": 3, "b": 1, "c": 2, "d": 1})
+    assert figures._front(x, y) == {"a", "c"}
 
 
 def test_the_table_of_other_shapes_is_of_the_records_answers(monkeypatch):
     monkeypatch.setattr(experiment, "SHAPES", ((2, 3), (4, 1)))
     monkeypatch.setattr(tables, "SHAPES", experiment.SHAPES)
     found = {
-        (method, tasks, 1): [contender(Contender(method=method, elsewhere=True, **SMALL))]
+        (method, tasks, 1): [run_method(MethodSettings(method=method, elsewhere=True, **SMALL))]
         for method, tasks in (("sib-set", "mixture"), ("soft-k-means", ""))
     }
     (best,), (rival,) = found.values()
@@ -165,7 +192,7 @@ def test_the_confirmation_has_the_chosen_settings_on_other_images():
 @pytest.mark.thorough
 def test_seeds_that_only_one_of_two_methods_has_are_left_out():
     runs = {
-        method: [contender(Contender(method=method, seed=seed, **SMALL)) for seed in range(3)]
+        method: [run_method(MethodSettings(method=method, seed=seed, **SMALL)) for seed in range(3)]
         for method in ("sib", "maml")
     }
     gap = tables.differences({("sib", "mixture", 1): runs["sib"], ("maml", "mixture", 1): runs["maml"][:2]})
@@ -176,5 +203,5 @@ def test_seeds_that_only_one_of_two_methods_has_are_left_out():
 def test_the_plan_has_every_method_once_for_each_number_of_shots():
     planned = plan.plan()
     assert {key[0] for key in planned} == experiment.SIBS.keys() | experiment.HEADS.keys() | experiment.UNTRAINED.keys()
-    ids = [experiment.CONTENDER.id(p) for several in planned.values() for p in several]
+    ids = [experiment.METHOD_COMPARISON.id(p) for several in planned.values() for p in several]
     assert len(ids) == len(set(ids))
