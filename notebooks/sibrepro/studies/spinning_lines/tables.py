@@ -179,14 +179,15 @@ def this_run(p: SpinningLines, sib: Record, exact: Record) -> pd.DataFrame:
         posterior, prior, information = (
             sib.metrics[f"{name}/{curve}"] for curve in ("kl_posterior", "kl_prior", "information")
         )
-        judged = "small only beside its start"
+        start = sib.arrays["kl_posterior"][r, 0].mean()
+        judged = "small only beside its start" if posterior < 0.1 * start else "no"
         if information < 0.05 * p.information:
             judged = "no: q ignores x"
         if max(posterior, prior) < 0.1 * p.information:
             judged = "yes"
         best = (exact.metrics[f"{name}/{curve}"] for curve in ("kl_posterior", "kl_prior"))
         rows[name] = {
-            "E KL(q‖p(w|d)), start → end": f"{sib.arrays['kl_posterior'][r, 0].mean():.1f} → {posterior:.2f} nats",
+            "E KL(q‖p(w|d)), start → end": f"{start:.1f} → {posterior:.2f} nats",
             "KL(p_ψ‖p(w)), end": f"{prior:.2f} nats",
             "both at the optimum": "{:.2f}, {:.2f} nats".format(*best),
             "close to zero?": judged,

@@ -120,9 +120,11 @@ def test_statements_are_true_and_false_as_the_runs_are(exact):
     [
         ({"kl_posterior": 0.07, "kl_prior": 0.07}, "yes"),
         ({"kl_posterior": 0.08, "kl_prior": 0.01}, "small only beside its start"),
+        ({"kl_posterior": 2.1}, "no"),
         ({"information": 0.03}, "no: q ignores x"),
     ],
 )
 def test_a_divergence_is_close_to_zero_below_a_tenth_of_the_information(exact, values, judged):
+    """Training starts at 20 nats."""
     run = trained([0, 1], **{f"sum/{name}": value for name, value in values.items()})
     assert tables.this_run(PAPER, run, exact).loc["sum", "close to zero?"] == judged
