@@ -53,6 +53,7 @@ from sibrepro.run.pipeline import Job
 from sibrepro.run.sweep import grid, table
 from sibrepro.site import read_table
 from sibrepro.site.cleaning import clean
+from sibrepro.site.links import Links
 
 FORK = multiprocessing.get_context("fork")
 SECONDS = 3  # for which a process reads one input after another
@@ -333,7 +334,9 @@ class _Harm(HTMLParser):
 
 def _cleaned(path: Path) -> None:
     """Clean a page as the report does. Raise AssertionError if something harmful is left."""
-    harm = _Harm(clean(path.read_bytes().decode("utf-8", "replace"), ["01_a"])).found
+    links = Links(path.parent, path.name, {"01_a.ipynb": "01_a.html"})
+    page = clean(path.read_bytes().decode("utf-8", "replace"), links.target, links.picture)
+    harm = _Harm(page).found
     if harm:
         raise AssertionError(f"{harm} is left in the page")
 

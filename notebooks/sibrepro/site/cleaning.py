@@ -1,14 +1,13 @@
-"""Clean the HTML of notebooks.
+"""Clean the HTML of notebooks and documents.
 
 Only listed tags, attributes and styles are kept. So a page of the report runs no script and loads nothing from
-elsewhere, whatever a notebook's cells or outputs contain.
+elsewhere, whatever a notebook's cells or outputs, or a document, contain.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from pathlib import Path
+from collections.abc import Callable
 
 import nh3
 
@@ -30,26 +29,27 @@ STYLES = frozenset(  # the properties that tables of pandas use, none of which c
     "text-decoration vertical-align white-space width".split()
 )
 OWN_PICTURE = re.compile(r"data:image/|(?!//)[\w./ %-]*$")  # data in the page, or a file beside it
-FOR_READERS = re.compile(r"(https?|mailto):|#", re.IGNORECASE)  # where a link may lead
 
 
-def clean(html: str, pages: Collection[str]) -> str:
+def clean(
+    html: str, link: Callable[[str], str | None], picture: Callable[[str], str | None] = lambda address: address
+) -> str:
     """Return HTML without scripts, event handlers, frames, forms, SVG, style sheets and remote pictures.
 
     Args:
-        html: the HTML of a notebook.
-        pages: the names of the notebooks that have a page. Links to these notebooks lead to their pages, and links to
-            other files of the checkout become plain text.
+        html: the HTML of a notebook or document.
+        link: returns where a link leads on the site, given what was written. A link for which it returns None becomes
+            plain text.
+        picture: the same for the address of a picture that is a file. A picture for which it returns None is left out.
     """
 
     def kept(tag: str, attribute: str, value: str) -> str | None:
         """Return the new value of an attribute, or None if it has to go."""
         if (tag, attribute) == ("img", "src"):
-            return value if OWN_PICTURE.match(value) else None
-        if attribute != "href" or FOR_READERS.match(value.strip()):
-            return value
-        file = Path(value.partition("#")[0])
-        return f"{file.stem}.html" if file.suffix == ".ipynb" and file.stem in pages else None
+            if not OWN_PICTURE.match(value):
+                return None
+            return value if value.startswith("data:") else picture(value)
+        return link(value) if attribute == "href" else value
 
     return nh3.clean(
         html,

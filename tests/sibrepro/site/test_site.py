@@ -1,4 +1,4 @@
-"""The report: complete, self-contained, true to tables and records, and never half-written."""
+"""The site: complete, self-contained, true to tables and records, and never half-written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 from made_up import as_if_computed
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from pages import pages
+from pages import Page, pages
+from PIL import Image
 
 from sibcore.sib import SIB
 from sibrepro import __main__, claims, paths
@@ -68,18 +69,31 @@ def write(file, word):
 def test_every_notebook_and_every_table_has_a_page(site):
     notebooks = {file.stem for file in (paths.PACKAGE.parents[1] / "notebooks").glob("*.ipynb")}
     tabled = {f"table_{file.stem}" for file in (RESULTS / "tables").glob("*.csv")}
-    assert {name.removesuffix(".html") for name in site} == notebooks | tabled | {"index", "runs"}
+    own = {"index", "notebooks", "claims", "figures", "runs"}
+    runs = {f"runs_{file.stem}" for file in (RESULTS / "facts").glob("*.jsonl")}
+    written = {file.stem for file in (RESULTS.parent / "docs").glob("*.md")} | {"contributing", "changelog"}
+    assert {name.removesuffix(".html") for name in site} == notebooks | tabled | own | runs | written
 
 
-def test_every_link_and_every_picture_leads_to_something_inside_the_report(site, real_report):
-    for page in site.values():
+def check_links(folder, site):
+    """Every link of these pages leads to a file of the site, and to an anchor that is there."""
+    for name, page in site.items():
+        here = folder / name
         for target in [*page.links, *(r for r in page.resources if not r.startswith("data:"))]:
-            if target.startswith(("https://", "http://")) and target in page.links:
+            if target is None or (target.startswith(("https://", "http://", "mailto:")) and target in page.links):
                 continue  # a reader may go there; nothing is loaded
-            file, _, anchor = target.partition("#")
-            assert (real_report / (file or page.file.name)).is_file(), f"{page.file.name}: {target}"
+            path, _, anchor = target.partition("#")
+            file = (here.parent / path).resolve() if path else here.resolve()
+            assert file.is_file(), f"{name}: {target}"
             if anchor:
-                assert anchor in site[file or page.file.name].ids, f"{page.file.name}: {target}"
+                there = site[file.relative_to(folder.resolve()).as_posix()]
+                assert anchor in there.ids, f"{name}: {target}"
+        if not name.startswith("api/"):  # pdoc's pages name a member that a class inherits twice
+            assert len(page.ids) == len(set(page.ids)), f"{name}: an anchor stands twice"
+
+
+def test_every_link_and_every_picture_leads_to_something_inside_the_site(site, real_report):
+    check_links(real_report, site)
 
 
 def test_nothing_is_loaded_from_elsewhere_and_there_is_no_script(site, real_report):
@@ -111,14 +125,24 @@ def test_every_measured_number_stands_in_one_row_with_its_runs(site, name):
         assert any(all(part in text for part in parts) for text in shown), row
 
 
-def test_the_front_page_has_claims_numbers_figures_and_provenance(site):
-    index = site["index.html"]
-    for word in ("Theorem 1", "Table 1", "not measured", "PACS", "sha256", "torch"):
-        assert word in index.text
-    assert sum(resource.startswith("thumbnails/") for resource in index.resources) >= 20
+def test_claims_numbers_figures_and_provenance_are_shown(site):
+    for name, words in {
+        "claims.html": ("Theorem 1", "Table 1", "not measured", "PACS"),
+        "runs.html": ("sha256", "torch", "spinning_lines"),
+        "index.html": ("./run_all.sh test", "queries", "agrees"),
+    }.items():
+        for word in words:
+            assert word in site[name].text + " ".join(site[name].rows) or word in site[name].file.read_text(), (
+                name,
+                word,
+            )
+    published = {file.stem for file in (RESULTS.parent / "figures").glob("*.png")}
+    shown = {resource.removeprefix("thumbnails/") for resource in site["figures.html"].resources}
+    assert {f"{name}.png" for name in published} <= shown
+    assert "thumbnails/02_spinning_lines.gif" in site["index.html"].resources
     table = pd.read_csv(RESULTS / "tables" / "few_shot.csv").query("method == 'SIB' and K == 3")
     ours = table.query("dataset == 'cifar-fs' and backbone == 'conv4-64' and shots == 1")["ours"].item()
-    assert f"{ours:.1f} ± " in next(row for row in index.rows if "68.7 ± 0.6" in row)
+    assert f"{ours:.1f} ± " in next(row for row in site["claims.html"].rows if "68.7 ± 0.6" in row)
 
 
 def test_without_tables_and_runs_everything_is_honestly_not_measured(tiny):
@@ -127,8 +151,9 @@ def test_without_tables_and_runs_everything_is_honestly_not_measured(tiny):
     site = pages(front.parent)
     measured = [claim for group in claims.claims().values() for _, claim in group if claim.verdict != OPEN]
     assert [claim.where for claim in measured] == ["eq. (vae)", "section 3"], "identities, which need no run"
-    assert set(site) == {"index.html", "01_story.html", "runs.html"}
-    assert "nothing yet" in site["index.html"].text
+    own = {"index.html", "notebooks.html", "claims.html", "figures.html", "runs.html"}
+    assert set(site) == own | {"01_story.html"}
+    assert "nothing yet" in site["runs.html"].text
 
 
 def test_links_to_other_notebooks_are_kept_if_they_have_a_page_and_to_other_files_are_not(tiny):
@@ -212,9 +237,10 @@ def test_a_damaged_fact_is_named_and_the_old_report_stays(tiny, capsys):
 
 def test_a_run_of_an_older_version_is_marked(tiny):
     publish.add(OPTIMUM, [fact(version=OPTIMUM.version - 1, x=1.0)])
-    assert "of an older version (0)" in pages(report.build().parent)["runs.html"].text
+    page = f"runs_{OPTIMUM.name}.html"
+    assert "of an older version (0)" in pages(report.build().parent)[page].text
     publish.add(OPTIMUM, [fact(x=1.0)])
-    assert "of an older version" not in pages(report.build().parent)["runs.html"].text
+    assert "of an older version" not in pages(report.build().parent)[page].text
 
 
 @pytest.mark.parametrize(("here", "agree"), [(1.0, 1), (2.0, 0)])
@@ -226,6 +252,91 @@ def test_the_front_page_says_how_runs_computed_here_compare_with_the_published(t
     index = report.build().read_text()
     assert f"recomputed here 1, agree {agree}" in index
     assert ("DISAGREES with the published run: x 1 -&gt; 2" in index) is not bool(agree)
+
+
+def written(folder, name, text):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_documents_are_pages_of_their_section_and_links_between_them_lead_to_pages(tiny):
+    written(
+        tiny,
+        "docs/use.md",
+        "# Use it\n\n[cards](cards.md#data), [why](../README.md), [it](../notebooks/01_story.ipynb)",
+    )
+    written(tiny, "docs/cards.md", "# Cards\n\n## Data\n\n[code](../sibcore/sib.py) and [away](https://example.org)")
+    written(tiny, "docs/extend.md", "# Extend it\n\n| a | b |\n|---|---|\n| $x^2$ | <script>alert(1)</script> |")
+    written(tiny, "docs/promises.md", "# Promises\n\n[cards](./cards.md)")
+    site = pages(report.build().parent)
+    assert {"use.html", "cards.html", "extend.html", "promises.html"} <= set(site)
+    assert {"cards.html#data", "index.html", "01_story.html"} <= set(site["use.html"].links)
+    assert site["cards.html"].ids.count("data") == 1
+    assert "https://example.org" in site["cards.html"].links
+    assert not [link for link in site["cards.html"].links if link and "sib.py" in link]
+    assert "code" in site["cards.html"].text
+    assert {"math", "table"} <= set(site["extend.html"].tags)
+    assert "script" not in site["extend.html"].tags
+    menu = site["index.html"].links[1 : 1 + 6]  # after the link that skips the menu
+    assert menu == ["index.html", "notebooks.html", "claims.html", "use.html", "extend.html", "promises.html"]
+    check_links(tiny / "results" / "local" / "report", site)
+
+
+def test_pictures_of_documents_come_along(tiny):
+    (tiny / "figures").mkdir()
+    Image.new("RGB", (4, 4)).save(tiny / "figures" / "02_dots.png")
+    Image.new("RGB", (4, 4)).save(tiny.parent / "secret.png")
+    written(
+        tiny, "docs/use.md", "# Use\n\n![dots](../figures/02_dots.png) ![no](../../secret.png) ![none](missing.png)"
+    )
+    folder = report.build().parent
+    page = pages(folder)["use.html"]
+    assert [r for r in page.resources if "png" in r] == ["pictures/figures-02_dots.png"]
+    assert (folder / "pictures" / "figures-02_dots.png").is_file()
+
+
+def test_a_document_named_like_a_page_of_the_site_is_refused(tiny):
+    written(tiny, "docs/claims.md", "# Claims")
+    with pytest.raises(ValueError, match=r"docs/claims\.md: the site has a page claims\.html of its own"):
+        report.build()
+
+
+def shown_story(tiny, cells):
+    nbformat.write(new_notebook(cells=[new_markdown_cell("# A story"), *cells]), tiny / "notebooks" / "01_story.ipynb")
+    return (report.build().parent / "01_story.html").read_text()
+
+
+def tagged(source, *tags):
+    return new_code_cell(source, metadata={"tags": list(tags)})
+
+
+def test_code_is_folded_unless_it_is_the_subject(tiny):
+    shown = shown_story(tiny, [tagged("draw()"), tagged("step()", "subject")])
+    assert shown.count("<details>") == 1
+    assert "step" not in shown[shown.index("<details>") : shown.index("</details>")]
+
+
+@pytest.mark.parametrize(("injected", "cells"), [("", 1), ("n = 3\n", 1), ("n = 4\n", 2)])
+def test_parameters_are_shown_once(tiny, injected, cells):
+    table = '<table class="parameters"><tbody><tr><th>n</th><td>3</td></tr></tbody></table>'
+    check = new_code_cell(
+        "check()", outputs=[new_output("execute_result", {"text/html": table, "text/plain": "P(n=3)"})]
+    )
+    several = [tagged("n = 3", "parameters")]
+    several += [tagged(f"# Parameters\n{injected}", "injected-parameters")] if injected else []
+    shown = shown_story(tiny, [*several, check])
+    assert shown.count("cell of parameters") == cells, "a cell that changes nothing is left out"
+    assert shown.count("<details>") == cells + 1, "all are folded: the table shows them"
+    assert shown.count("Parameters of this run") == 1
+    assert "P(n=3)" not in shown
+
+
+def test_a_notebook_is_announced_by_its_result(tiny):
+    text = "# A story\n\nThe claim.\n\n**Result.** It [holds](x.ipynb), by $2$ points."
+    nbformat.write(new_notebook(cells=[new_markdown_cell(text)]), tiny / "notebooks" / "01_story.ipynb")
+    front = report.build().read_text()
+    assert "<p>It holds, by <math" in front
+    assert "The claim" not in front
 
 
 HOSTILE = [
@@ -348,4 +459,7 @@ def test_the_reference_has_every_module_and_no_script(tiny):
     model = (folder / "api" / "sibcore" / "sib.html").read_text()
     assert inspect.getdoc(SIB).splitlines()[0] in model
     assert (folder / "api" / "sibcore" / "apply" / "classifier.html").is_file()
-    assert not [page for page in (folder / "api").rglob("*.html") if "<script" in page.read_text()]
+    api = {file.relative_to(folder).as_posix(): Page(file) for file in (folder / "api").rglob("*.html")}
+    assert not [name for name, page in api.items() if "script" in page.tags]
+    assert not [name for name, page in api.items() if "../index.html" not in " ".join(filter(None, page.links))]
+    check_links(folder, pages(folder) | api)
