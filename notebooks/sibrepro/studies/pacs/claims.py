@@ -17,10 +17,8 @@ def claims() -> list[Claim]:
     """
     printed = paper.pacs().query("target == 'average'").set_index(["method", "K"])["value"]
     theirs = f"{printed['SIB-Rot', 0]:.1f} → {printed['SIB-Rot', 3]:.1f} %"
-    where, help_ = (
-        "appendix, PACS",
-        "Three synthetic gradient steps help SIB-Rot on a new domain (PACS, average of four",
-    )
+    where = "appendix, PACS"
+    help_ = "Three synthetic gradient steps help SIB-Rot on a new domain (PACS, average of four"
     tuned = Claim(FURTHER, f"{help_})", where, theirs)
     frozen = Claim(FURTHER, f"{help_}; backbone not fine-tuned)", where, theirs)
     needed = r"Starting from $\theta^0=\lambda$ is not enough: the rotation step of eq. (ssup) is needed (PACS)"
