@@ -1,4 +1,4 @@
-"""The declaration of the study of notebook 06: how many queries to take, in training and in testing.
+"""The declaration of the study of notebook 06: how many queries per class SIB needs, in training and in testing.
 
 It reproduces the appendix's table over n, the number of queries per class, and measures the quantities of Theorem 2.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from sibrepro.facts import flat
 from sibrepro.studies.query_size import figures, plan, tables
 from sibrepro.studies.query_size.claims import claims
 from sibrepro.study import Figure, Study, Table
@@ -14,7 +15,7 @@ from sibrepro.study import Figure, Study, Table
 
 def over_n(dataset: str) -> Figure:
     """Declare the figure of the accuracy over n on an image set."""
-    return Figure(draw=partial(figures.over_n, dataset), records=partial(figures.records, dataset))
+    return Figure(draw=partial(figures.over_n, dataset), records=partial(figures.over_n_records, dataset))
 
 
 STUDY = Study(
@@ -31,6 +32,10 @@ STUDY = Study(
             own=lambda table: table,
         )
     },
-    figures={"06_accuracy_over_n": over_n("cifar-fs"), "06_mini_imagenet": over_n("mini-imagenet")},
+    figures={
+        "06_accuracy_over_n": over_n("cifar-fs"),
+        "06_mini_imagenet": over_n("mini-imagenet"),
+        "06_corollary": Figure(draw=figures.published_corollary, records=lambda: flat(plan.published())),
+    },
     claims=claims,
 )

@@ -47,7 +47,7 @@ def beside_published(mine: Sequence[Record], found: Mapping[Key, Sequence[Record
         if published := found.get((kind, shots, K, eta)):
             row |= {f"published, tested {n}-shot": sib_score(published, shots=n).mean for n in TESTED}
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).set_index(["method", "trained on", "K", "η"])
 
 
 def gains(found: Mapping[Key, Sequence[Record]], printed: pd.DataFrame) -> pd.DataFrame:

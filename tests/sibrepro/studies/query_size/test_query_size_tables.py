@@ -8,7 +8,6 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from cells import drawn, run
 from few_shot_records import FULL, TASKS, computed_here, own_home, published, record
 from matplotlib import pyplot as plt
 
@@ -36,10 +35,6 @@ def close_figures():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     own_home(tmp_path / "home", monkeypatch)
-
-
-def corollary_terms(found):
-    return run("table:corollary", found=found)["terms"]
 
 
 def made(n, accuracy, experiment=QUERY_SIZE, **changes):
@@ -132,7 +127,7 @@ def test_what_is_not_planned_changes_nothing(home):
     def everything():
         return (
             size_tables.table(),
-            corollary_terms(plan.published()),
+            size_tables.corollary(plan.published()),
             plan.published("cifar-fs", RESCALED),
         )
 
@@ -171,7 +166,7 @@ def test_differences_are_paired():
 
 def test_the_terms_of_the_corollary(home):
     published(made(5, 60))
-    (row,) = corollary_terms(plan.published("cifar-fs")).to_dict("records")
+    (row,) = size_tables.corollary(plan.published("cifar-fs")).to_dict("records")
     assert row["coefficient"] == pytest.approx(5 * 5 / (2 * 2.0**2))
     assert row["coefficient_sure"] == pytest.approx(5 * 5 / (2 * 10.0**2))
     assert row["term"] == pytest.approx(row["coefficient"] * 0.01)
@@ -186,21 +181,50 @@ def test_the_figures_show_the_paper_beside_each_network_of_ours(home):
     published(made(3, 77, RESCALED))
     found, longer = plan.published("cifar-fs"), plan.published("cifar-fs", RESCALED)
     axes = figures.accuracy_over_n(size_tables.table_rows(found), longer).axes
-    titles = [axis.get_title() for axis in axes]
-    assert [title.split(":")[0] for title in titles] == ["the paper's", "ours", "ours"] * 2
-    assert [title.split(", ")[1] for title in titles[1:3]] == ["Conv-4-64", "Conv-4-128"]
-    test_classes = axes[1].get_lines()[1]
+    titles = [axis.get_title() for axis in axes[:3]]
+    assert [title.split(":")[0] for title in titles] == ["paper", "ours", "ours"]
+    assert [("Conv-4-64" in title, "Conv-4-128" in title) for title in titles[1:]] == [(True, False), (False, True)]
+    test_classes = axes[1].get_lines()[0]
     assert test_classes.get_label() == "test classes, tested with 15"
     assert test_classes.get_xydata().tolist() == [[3, 60], [15, 80]]
     assert axes[1].get_lines()[-1].get_xydata().round(1).tolist() == [[3, 77.3]]
-    panels = drawn("06_corollary", terms=corollary_terms(found), records=[]).axes
+    panels = figures.corollary_terms(size_tables.corollary(found)).axes
     assert [len(axis.get_lines()) for axis in panels] == [5, 4, 4, 4], "four settings, and zero in the first"
 
 
-def test_forty_five_queries_against_ten_in_words(home):
+@pytest.fixture
+def ten_and_forty_five():
+    """Runs of n = 10 and of n = 45, which is worse with 15 queries, and as good with steps of the trained length."""
     small, large, same = made(10, 80), made(45, 60), made(45, 80, RESCALED)
-    found, longer = {("conv4-64", 1, 10): [small], ("conv4-64", 1, 45): [large]}, {("conv4-64", 1, 45): [same]}
-    heading, worse, near, own = size_tables.against_ten(found, longer, "conv4-64")
-    assert heading == "conv4-64, 1-shot, n = 45 against n = 10"
-    assert [line.rsplit(": ")[1] for line in (worse, near, own)] == ["True", "True", "False"]
-    assert size_tables.against_ten(found, {}, "conv4-64") == []
+    return {("conv4-64", 1, 10): [small], ("conv4-64", 1, 45): [large]}, {("conv4-64", 1, 45): [same]}
+
+
+def test_forty_five_queries_against_ten(ten_and_forty_five):
+    found, longer = ten_and_forty_five
+    assert size_tables.verdicts(found, longer, "conv4-64").loc["1-shot"].tolist() == ["yes", "yes", "no"]
+    assert size_tables.verdicts(found, {}, "conv4-64").empty
+    table = size_tables.from_best_to_most({"cifar-fs": (found, longer)})
+    assert table.index.tolist() == ["CIFAR-FS, Conv-4-64, 1-shot"]
+    assert table.iloc[0].tolist()[:3] == ["-3.6", "-20.00 ± 0.00", "+0.00 ± 0.00"]
+    assert table.iloc[0].iloc[3] == "80.00 ± 0.00 → 60.00 ± 0.00 %"
+
+
+def test_trainings_of_another_length_are_not_compared(ten_and_forty_five):
+    found, longer = ten_and_forty_five
+    found["conv4-64", 1, 45] = [made(45, 60, steps=10_000)]
+    assert size_tables.from_best_to_most({"cifar-fs": (found, longer)}).empty
+
+
+def test_test_accuracies_have_a_column_for_each_n(home):
+    published(made(15, 80), made(3, 60))
+    shown = size_tables.accuracies(size_tables.table())
+    assert shown.columns.tolist() == [3, 15]
+    assert shown.index.get_level_values(-1).tolist() == ["tested with 15", "tested with n"]
+    assert shown[15].tolist() == ["80.0 ± 0.0"] * 2, "with n = 15 both tests are the same"
+
+
+def test_own_runs_show_the_three_tests():
+    metrics = {"test/usual": 70.0, "test/own": 66.0}
+    p = dataclasses.replace(FULL, queries=3)
+    own = size_tables.own_runs([record(QUERY_SIZE, p, metrics)], [record(RESCALED, p, {"test": 68.0})])
+    assert own.loc[("Conv-4-64", 1, 3)].tolist() == [70.0, 68.0, 66.0]

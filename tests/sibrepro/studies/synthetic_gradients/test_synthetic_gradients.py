@@ -171,7 +171,7 @@ def test_gains_of_three_steps_beside_the_papers():
 def test_own_runs_beside_the_published_ones():
     mine, theirs = sib(70, QUICK), [sib(72), sib(74, seed=1)]
     beside = study_tables.beside_published([mine, sib(60, QUICK, K=0)], {("SIB", 1, 3, 1e-3): theirs})
-    assert beside["tested 1-shot"][0] == mine.metrics["best/1shot"]
-    assert beside["published, tested 5-shot"][0] == pytest.approx(sum(r.metrics["best/5shot"] for r in theirs) / 2)
+    assert beside["tested 1-shot"].iloc[0] == mine.metrics["best/1shot"]
+    assert beside["published, tested 5-shot"].iloc[0] == pytest.approx(sum(r.metrics["best/5shot"] for r in theirs) / 2)
     assert beside["published, tested 1-shot"].isna().tolist() == [False, True], "nothing is published for K = 0"
-    assert beside["η"].tolist() == ["0.001", "–"]
+    assert beside.index.get_level_values("η").tolist() == ["0.001", "–"]
