@@ -12,7 +12,7 @@ from pathlib import Path
 import sibcore
 from sibcore.files import write_atomically
 
-ROOM = "free some space, or set SIB_OUTPUT (results) and SIB_CACHE (images) to folders on a larger disk"
+ROOM = "make room there, or set SIB_OUTPUT (results) and SIB_CACHE (images) to folders on a larger disk"
 RIGHTS = "set SIB_OUTPUT (results) and SIB_CACHE (images) to folders that you may write to, or ask their owner"
 # what to do about an error of the operating system
 HELP = {

@@ -1,4 +1,4 @@
-"""Read files from a folder or a zip, which may be damaged or made to do harm: whatever is wrong is a ValueError."""
+"""Read files from a folder or a zip. One that is damaged, or made to do harm, leads to a ValueError."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Source:
                 raise ValueError(f"{self.path}: {name} is damaged or unreadable ({error}); fetch it again") from error
             size = len(content)
         if size > most:
-            raise ValueError(f"{self.path}: {name} is too large: at most {most} bytes of a file like this are read")
+            raise ValueError(f"{self.path}: {name} is too large: expected at most {most} bytes")
         return content
 
     def text(self, name: str) -> str:
@@ -145,10 +145,12 @@ def _walk(top: Path) -> dict[str, os.stat_result]:
             identity = (folder.stat().st_dev, folder.stat().st_ino)
             entries = [] if identity in around else list(folder.iterdir())
         except OSError as error:
-            raise ValueError(f"{top}: cannot list {folder} ({error}); make it readable or take it out") from error
+            raise ValueError(f"{top}: cannot list {folder} ({error}); make it readable or move it away") from error
         seen += len(entries)
         if seen > limits.FILES:  # links can also lead from folder to folder in ever new ways
-            raise ValueError(f"{top}: there are more than {limits.FILES} files; is a link leading astray?")
+            raise ValueError(
+                f"{top} has more than {limits.FILES} files: look for a link that leads to a large folder, and remove it"
+            )
         for entry in entries:
             name = entry.relative_to(top).as_posix()
             try:
@@ -162,5 +164,5 @@ def _walk(top: Path) -> dict[str, os.stat_result]:
                 todo.append((entry, around | {identity}))
     broken_pictures = sorted(filter(_is_picture, broken_links))
     if broken_pictures:
-        warnings.warn(f"{top}: left out, being links that lead nowhere: {few(broken_pictures)}", stacklevel=4)
+        warnings.warn(f"{top}: left out broken links: {few(broken_pictures)}", stacklevel=4)
     return files

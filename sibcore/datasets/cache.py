@@ -44,7 +44,7 @@ def cached(name: str, key: str, size: int, decode: Callable[[], Decoded], cache:
             return _open(name, folder) or _build(name, folder, size, decode)
     except OSError as error:
         raise ValueError(
-            f"{name}: cannot keep the decoded images in {folder} ({error}); set SIB_CACHE to a folder to write to"
+            f"{name}: cannot keep decoded images in {folder} ({error}); set SIB_CACHE to a folder that you may write to"
         ) from error
 
 

@@ -33,7 +33,7 @@ def get(name: str, to: Path | None = None, accept_terms: bool = False) -> Path:
     if not hasattr(data, "URL") and name != "cifar-fs":
         raise ValueError(f"there is nothing to download for {name}: {how_to_get(data)}")
     if hasattr(data, "TERMS") and not accept_terms:
-        raise ValueError(f"{name} is downloaded only for those who accept its terms: {data.TERMS}; {data.HELP}")
+        raise ValueError(f"{name} has terms that you must accept before the download: {data.TERMS}; {data.HELP}")
     try:
         if name == "cifar-fs":
             return _cifar100(folder)
@@ -154,7 +154,9 @@ def _connect(url: str, part: Path) -> bool:
             have += len(block)
             if max(have, total or 0) > limits.DOWNLOAD_BYTES:
                 part.unlink()
-                raise ValueError(f"{url} gives more than {limits.DOWNLOAD_BYTES} bytes, so it is no data set")
+                raise ValueError(
+                    f"{url} sends more than {limits.DOWNLOAD_BYTES} bytes, which is not a data set: check the address"
+                )
             file.write(block)
             bar.update(len(block))
     return block is not None and total in (None, _size(part))

@@ -108,8 +108,8 @@ def _find_split_file(files: Source) -> PurePosixPath:
     """Return the name of the split file: at the top, or in the one folder that a zip holds."""
     found = [PurePosixPath(name) for name in files.names if PurePosixPath(name).name in SPLIT_FILES]
     if len(found) != 1:
-        many = "no file splits.yaml or splits.json" if not found else f"more than one: {few(list(map(str, found)))}"
-        raise ValueError(f"{files.path}: which class is in which split? There is {many}; {HELP}")
+        seen = f"{len(found)}: {few(list(map(str, found)))}" if found else "none"
+        raise ValueError(f"{files.path}: expected one file splits.yaml or splits.json, found {seen}; {HELP}")
     return found[0]
 
 
@@ -128,5 +128,5 @@ def _pictures_by_class(files: Source, top: PurePosixPath, splits: dict[str, list
         )
     left_out = sorted(map(str, found.keys() - set(folders.values())))
     if left_out:
-        warnings.warn(f"{files.path}: left out, being in no split: {few(left_out)}", stacklevel=3)
+        warnings.warn(f"{files.path}: left out folders that are in no split: {few(left_out)}", stacklevel=3)
     return {label: found[folder] for label, folder in folders.items()}

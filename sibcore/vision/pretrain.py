@@ -98,7 +98,7 @@ class Recipe(Settings):
         return min(self.small, full) if self.small and epoch < self.small_epochs else full
 
     def epochs_left(self, epoch: int, full: int) -> float:
-        """Return the work that is left, with that of `epoch`, in units of that epoch; work is taken to go by pixels."""
+        """Return the remaining work, from `epoch` on, in units of that epoch. Work is counted in pixels."""
         pixels = [self.size(e, full) ** 2 for e in range(epoch, self.epochs)]
         return sum(pixels) / pixels[0]
 
@@ -224,7 +224,7 @@ def save(folder: Path, model: nn.Sequential, optimizer: torch.optim.SGD, recipe:
 
 
 def resume(path: Path, model: nn.Module, optimizer: torch.optim.SGD, fresh: dict[str, Any]) -> dict[str, Any]:
-    """Put the checkpoint at `path`, if there is one, into model and optimizer.
+    """Load the checkpoint at `path`, if there is one, into the model and the optimizer.
 
     Returns:
         The description in the checkpoint, or `fresh` if there is none. Raise a ValueError if the checkpoint was made by
@@ -253,7 +253,7 @@ def best_epoch(history: list[dict[str, float]], recipe: Recipe) -> int | None:
 
 
 def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
-    """Make the feature network `f` and its `head` for classes and then turns; weights follow from the seed alone."""
+    """Make the feature network `f` and a `head` for the classes and then the turns. The seed fixes the weights."""
     mean, std = channel_statistics(data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -265,7 +265,7 @@ def make_model(data: ImageSet, recipe: Recipe) -> nn.Sequential:
 
 
 def begin_with(f: nn.Module, start: Path) -> None:
-    """Put the weights of the network in a file into f where name and shape are the same."""
+    """Load the weights of a network's file into f, as far as names and shapes agree."""
     own, found = f.state_dict(), load_network(start)[0].state_dict()
     alike = {name: tensor for name, tensor in found.items() if name in own and own[name].shape == tensor.shape}
     if not any(name.endswith("weight") for name in alike):
@@ -359,13 +359,13 @@ def batch_loss(model: nn.Module, images: Tensor, labels: Tensor, recipe: Recipe)
 
 
 def with_turns(images: Tensor) -> Tensor:
-    """Append every fourth image of a batch `[B, 3, H, W]`, turned by 90, by 180 and by 270 degrees."""
+    """Append every fourth image of a batch `[B, 3, H, W]`, rotated by 90, by 180 and by 270 degrees."""
     turned = [images[::TURNS].rot90(turns, (2, 3)) for turns in range(1, TURNS)]
     return torch.cat([images, *turned]).contiguous(memory_format=torch.channels_last)
 
 
 def turns_loss(logits: Tensor, batch: int) -> Tensor:
-    """Return the cross-entropy of telling by how far an image is turned.
+    """Return the cross-entropy of predicting by how far an image is rotated.
 
     Args:
         logits: of all images that `with_turns` returns; the last four of each image are for the four turns.
@@ -377,7 +377,7 @@ def turns_loss(logits: Tensor, batch: int) -> Tensor:
 
 
 def one_cycle(step: int, steps: int, recipe: Recipe) -> float:
-    """Return the learning rate of a step: a cosine from peak/25 up to the peak, then one down to 0.
+    """Return the learning rate of a step: it rises as a cosine from peak/25 to the peak, then falls as one to 0.
 
     This is the one-cycle schedule of Smith & Topin (2019).
     """
@@ -417,7 +417,7 @@ class Validation:
 
 
 def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation of each channel of images in [0, 1]: the release's, else those of "train"."""
+    """Return mean and standard deviation of each channel, for images in [0, 1], from `STATISTICS` or else "train"."""
     if data.name in STATISTICS:
         mean, std = map(np.array, STATISTICS[data.name])
     else:
@@ -427,7 +427,7 @@ def channel_statistics(data: ImageSet) -> tuple[tuple[float, ...], tuple[float, 
 
 
 def progress_line(about: dict[str, Any], row: dict[str, float], seconds: float, images: int) -> str:
-    """Return a line on the epoch that has just ended, which took `seconds` for so many images."""
+    """Return a line for the log about the epoch that has just ended."""
     epochs = about["recipe"]["epochs"]
     left = seconds * (epochs - about["epoch"]) / 60
     parts = [

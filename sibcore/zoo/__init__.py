@@ -89,7 +89,7 @@ def load_pretrained(name: str, ways: int | None = None, dim: int | None = None, 
     sizes_given = (ways, dim, steps) != (None, None, None)
     if known.is_network:
         if sizes_given:
-            raise ValueError(f"{name} is a network: ways, dim and steps are for SIBs")
+            raise ValueError(f"{name} is a feature network: ways, dim and steps are for SIBs, leave them out")
         return _network(known)
     model, about = load_sib(path(known))
     if sizes_given:
@@ -103,7 +103,7 @@ def path(known: Card) -> Path:
     if not found.is_file():
         return _fetched(known)
     if files.sha256(found) != known.sha256:
-        raise ValueError(f"{found} is damaged: its sha256 is not the published {known.sha256}; install it again")
+        raise ValueError(f"{found} is damaged: its sha256 is not the published {known.sha256}; install sibcore again")
     return found
 
 
@@ -150,6 +150,6 @@ def _fetched(known: Card) -> Path:
 
     def check(file: Path) -> None:
         if files.sha256(file) != known.sha256:
-            raise ValueError(f"{file} has sha256 {files.sha256(file)}, the published file has {known.sha256}")
+            raise ValueError(f"{file} has sha256 {files.sha256(file)}, expected {known.sha256}")
 
     return fetch(f"{repository}/{known.commit}/{known.file}", kept, check)

@@ -29,7 +29,10 @@ def test_cards_say_what_the_published_facts_say():
 
 def test_each_accuracy_is_a_metric_of_a_published_run():
     tested = [card for card in zoo.cards().values() if card.accuracy is not None]
-    assert {card.name for card in zoo.cards().values()} - {card.name for card in tested} == {*maintained.IMAGENET, *maintained.BANKS}
+    assert {card.name for card in zoo.cards().values()} - {card.name for card in tested} == {
+        *maintained.IMAGENET,
+        *maintained.BANKS,
+    }
     for card in tested:
         run, metric = card.fact.split()
         metrics = published.find(run.rpartition("-")[0])[run].metrics
@@ -130,7 +133,7 @@ def test_sizes_that_a_sib_does_not_fit_are_refused():
         sibcore.load_pretrained("5way-1shot-conv4-64", ways=6)
     with pytest.raises(ValueError, match="made for features of size d = 256, got 9"):
         sibcore.load_pretrained("equivariant-conv4-64", dim=9)
-    with pytest.raises(ValueError, match="is a network"):
+    with pytest.raises(ValueError, match="is a feature network"):
         sibcore.load_pretrained("conv4-64", ways=5)
     with pytest.raises(ValueError, match="there is no model 'sib': expected one of any-way"):
         sibcore.load_pretrained("sib")

@@ -95,7 +95,7 @@ def test_a_disk_that_fills_up_while_decoding_is_the_same_error(code, folder, tmp
 
 def test_a_cache_that_cannot_be_written_is_an_error_that_names_the_setting(folder, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"cannot keep the decoded images in .*set SIB_CACHE"):
+    with pytest.raises(ValueError, match=r"cannot keep decoded images in .*set SIB_CACHE"):
         load(folder, tmp_path / "file")
 
 
@@ -163,7 +163,7 @@ def test_two_users_share_a_cache(monkeypatch):
                 assert by_another_user(lambda: load(data, to, 8).sha256) == first.sha256
             refused = by_another_user(lambda: load(data, to, 9).sha256)  # the folder is root's alone to write to
             assert refused.startswith("ValueError")
-            assert "folder: cannot keep the decoded images in" in refused
+            assert "folder: cannot keep decoded images in" in refused
             (to / "datasets").chmod(0o777)
             written = by_another_user(lambda: load(data, to, 9).sha256)
         finally:
