@@ -19,7 +19,8 @@ def claims() -> list[Claim]:
     theirs = f"{printed['SIB-Rot', 0]:.1f} → {printed['SIB-Rot', 3]:.1f} %"
     where = "appendix, PACS"
     help_ = "Three synthetic gradient steps help SIB-Rot on a new domain (PACS, average of four"
-    tuned = Claim(FURTHER, f"{help_})", where, theirs)
+    headline = "SIB-Rot, no steps → three steps, average of four domains (PACS)"
+    tuned = Claim(FURTHER, f"{help_})", where, theirs, headline=headline)
     frozen = Claim(FURTHER, f"{help_}; backbone not fine-tuned)", where, theirs)
     needed = r"Starting from $\theta^0=\lambda$ is not enough: the rotation step of eq. (ssup) is needed (PACS)"
     start = Claim(FURTHER, needed, where, "“insufficient”")

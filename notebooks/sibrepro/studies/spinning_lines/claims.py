@@ -14,7 +14,11 @@ def claims() -> list[Claim]:
     posterior = Claim(TOY, r"$D_{\rm KL}(q\Vert p(w\mid d))$ ends close to zero", "section 5.2", "“close to zero”")
     prior = Claim(TOY, r"$D_{\rm KL}(p_\psi\Vert p(w))$ ends close to zero", "section 5.2", "“close to zero”")
     towards = Claim(
-        TOY, r"$\theta^k$ moves towards the truth step by step", "Figure 3", "“gradually”, and better than a BNN"
+        TOY,
+        r"$\theta^k$ moves towards the truth step by step",
+        "Figure 3",
+        "“gradually”, and better than a BNN",
+        headline="Spinning lines: each step moves towards the truth (Figure 3)",
     )
     sib, bnn, optimum = (experiment.published(plan.PAPER) for experiment in (plan.SIB, plan.BNN, plan.OPTIMUM))
     if not (sib and bnn and optimum):

@@ -18,7 +18,8 @@ def claims() -> list[Claim]:
     text = "inductive SIB, which follows the true gradient on the support set, gains nothing over $K=0$"
     nothing = Claim(FEW_SHOT, text, where, "“no improvement”")
     text = "SIB, which follows synthetic gradients on the queries, does gain, 1‑shot, $K=3$"
-    better = Claim(FEW_SHOT, text, where, printed)
+    headline = "Synthetic gradients on the queries over true ones on the support set, 1-shot"
+    better = Claim(FEW_SHOT, text, where, printed, headline=headline)
 
     found = plan.published()
     inductive = {(K, eta): records for (kind, _, K, eta), records in found.items() if kind == "inductive SIB"}

@@ -24,8 +24,15 @@ THEOREM_1 = Claim(
     r"$I_q(w;d\mid t)+H_q(d\mid w,t)$ bounds the objective from below",
     "Theorem 1",
     "holds, and is tight",
+    headline="Information bounds the objective from below (Theorem 1)",
 )
-THEOREM_2 = Claim(THEORY, r"$\lvert\mathrm{gen}(q)\rvert\le\sqrt{2\sigma^2I_q(w;d\mid t)/n}$", "Theorem 2", "holds")
+THEOREM_2 = Claim(
+    THEORY,
+    r"$\lvert\mathrm{gen}(q)\rvert\le\sqrt{2\sigma^2I_q(w;d\mid t)/n}$",
+    "Theorem 2",
+    "holds",
+    headline="Information bounds the generalisation gap (Theorem 2)",
+)
 COROLLARY = Claim(
     THEORY,
     r"$\frac{n}{2\sigma^2}\mathrm{gen}(q)^2+\mathbb E L_t$ bounds the objective from below",
