@@ -26,7 +26,11 @@ def claims() -> list[Claim]:
         fall = f"{printed[shots, 45] - printed[shots, 10]:+.1f}".replace("-", "−")
         theirs = f"{fall} points from $n=10$ to $n=45$ (mini-ImageNet)"
         claim = Claim(
-            FURTHER, f"training with too many queries lowers the accuracy, {shots}‑shot", "appendix, query size", theirs
+            FURTHER,
+            f"training with too many queries lowers the accuracy, {shots}‑shot",
+            "appendix, query size",
+            theirs,
+            headline="Training with n = 45 queries instead of 10, 1-shot" if shots == 1 else "",
         )
         for (dataset, backbone), where in SETTINGS.items():
             if claim.verdict == OPEN:
