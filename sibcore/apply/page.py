@@ -83,6 +83,12 @@ def _queries(found: Predictions, table: str) -> Iterator[str]:
     others = kept[found.sure[kept].argsort(stable=True)].tolist()
     shown = changed[:SHOWN_QUERIES]
     rest = others[: SHOWN_QUERIES - len(shown)]
+    sections = [
+        ("changed", "Changed by adaptation", shown, len(changed)),
+        ("unchanged", "Unchanged, least confident first", rest, len(others)),
+    ]
+    links = [f'<a href="#{anchor}">{anchor.title()} ({total:,})</a>' for anchor, _, _, total in sections if total]
+    yield f'<nav aria-label="Sections">{" · ".join(links)} · <a href="#support">Labelled pictures by class</a></nav>'
     yield (
         '<p class="note"><b>Before</b> is the class whose mean is nearest to the picture. <b>After</b> is the label '
         f"after K = {found.steps} steps of adaptation to all pictures together. The percentage is SIB’s confidence: "
@@ -94,10 +100,7 @@ def _queries(found: Predictions, table: str) -> Iterator[str]:
             f'<p class="note">This page shows {len(shown) + len(rest)} of {count_pictures(len(found.query.names))}. '
             f"{escape(table)} has them all.</p>"
         )
-    for anchor, heading, rows, total in (
-        ("changed", "Changed by adaptation", shown, len(changed)),
-        ("unchanged", "Unchanged, least confident first", rest, len(others)),
-    ):
+    for anchor, heading, rows, total in sections:
         if total:
             yield f'<section aria-labelledby="{anchor}">\n<h2 id="{anchor}">{heading} ({_of(len(rows), total)})</h2>'
             if anchor == "changed" and (found.truth >= 0).any():
@@ -155,7 +158,7 @@ def _support(found: Predictions) -> Iterator[str]:
         part = f", {len(names)} shown" if len(names) < count else ""
         yield (
             f'<section class="class" aria-labelledby="class-{number}"><h3 id="class-{number}">{escape(label)}</h3>'
-            f"<p>{count} with labels{part}. Given to {before[number]:,} before, {after[number]:,} after.</p><div>"
+            f"<p>{count} labelled{part}. Predicted for {before[number]:,} before, {after[number]:,} after.</p><div>"
         )
         yield "".join(next(thumbnails) for _ in names) + "</div></section>"
     yield "</div>\n</section>"
