@@ -109,7 +109,7 @@ def verdict(gain: Score) -> str:
     """Say in words whether a gain is above zero, below it, or neither for sure."""
     if gain.mean > gain.ci95:
         return "better than"
-    return "worse than" if gain.mean < -gain.ci95 else "as good as, within the interval,"
+    return "worse than" if gain.mean < -gain.ci95 else "level with"
 
 
 def estimated_imbalance(params: dict) -> dict[str, np.ndarray]:

@@ -58,6 +58,6 @@ def test_answers_of_balanced_tasks_are_less_unequal():
     assert all((values >= 0).all() and (values <= 0.8).all() for values in imbalance.values())
 
 
-@pytest.mark.parametrize(("mean", "word"), [(0.5, "better"), (-0.5, "worse"), (0.1, "as good")])
+@pytest.mark.parametrize(("mean", "word"), [(0.5, "better"), (-0.5, "worse"), (0.1, "level")])
 def test_the_verdict_on_a_gain_is_that_of_its_interval(mean, word):
     assert best_of_two.verdict(Score(mean, 0.2)).startswith(word)
