@@ -30,13 +30,13 @@ class Score(NamedTuple):
 
 
 def over_seeds(right: np.ndarray, queries: int) -> Score:
-    """Return the accuracy of models that were trained with several seeds and tested on the same tasks.
+    """Return the mean accuracy of models that were trained with several seeds and tested on the same tasks.
 
-    The interval adds up two sources of chance: which tasks were drawn, and which seeds were trained.
+    The interval covers two sources of chance: the choice of tasks and the choice of seeds. Their variances add up.
 
     Args:
         right: right answers of each model in each task, `[S, N]`.
-        queries: answers of a task, right and wrong.
+        queries: number of queries in a task.
     """
     accuracy = 100 * right.astype(float) / queries
     variance = accuracy.mean(0).var() / accuracy.shape[1]
@@ -52,7 +52,7 @@ def paired(first: np.ndarray, second: np.ndarray, queries: int) -> Score:
 
     Args:
         first, second: right answers of each method, `[S, N]` or `[N]`.
-        queries: answers of a task, right and wrong.
+        queries: number of queries in a task.
     """
     difference = second.astype(float) - first.astype(float)  # small unsigned integers would wrap around
     return over_seeds(np.atleast_2d(difference), queries)
@@ -68,7 +68,7 @@ def gain(
     Args:
         before, after: runs with a parameter "seed".
         answers: returns the right answers of a run, `[N]`.
-        queries: answers of a task, right and wrong.
+        queries: number of queries in a task.
     """
     first = {record.params["seed"]: answers(record) for record in before}
     second = {record.params["seed"]: answers(record) for record in after}
@@ -77,7 +77,7 @@ def gain(
 
 
 def by(records: Sequence[Record], *names: str) -> dict[Any, list[Record]]:
-    """Group runs by some of their parameters, in the order in which they come.
+    """Group runs by some of their parameters. Groups and runs keep their order.
 
     Args:
         records: the runs.
@@ -94,12 +94,12 @@ def by(records: Sequence[Record], *names: str) -> dict[Any, list[Record]]:
 
 
 def right(records: Sequence[Record], name: str) -> np.ndarray:
-    """Return the right answers `[S, N]` of the runs of several seeds, from their arrays of this name."""
+    """Return the array `name` of each run, stacked: the number of right answers `[S, N]`."""
     return np.stack([record.arrays[name] for record in records])
 
 
 def metric(record: Record, name: str) -> Score:
-    """Return a metric of a run together with its interval, the metric "<name>_ci95"."""
+    """Return a metric of a run with its 95 % interval, which is the metric "<name>_ci95"."""
     return Score(record.metrics[name], record.metrics[f"{name}_ci95"])
 
 

@@ -1,8 +1,8 @@
 """Tables that show the paper's numbers beside ours, and the files that tables are written to.
 
 A table has a row for every number of the paper and for every number of ours. Two numbers share a row if all their
-settings are equal, and then a verdict compares them. A number without a counterpart keeps its own row, and its verdict
-says so. Accuracies are in percent.
+settings are equal, and a verdict compares them. A number without a counterpart has its own row, and the verdict says
+so. Accuracies are in percent.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ LATEX = {"±": r"$\pm$", "×": r"$\times$", "η": r"$\eta$", "ξ": r"$\xi$", "α
 def verdict(paper: float | None, paper_ci95: float | None, ours: float | None, ours_ci95: float | None) -> str:
     """Compare a number of ours with the paper's.
 
-    They agree if either value lies in the other's 95 % interval, ends included: |ours - paper| is at most the wider of
-    the two intervals. A missing interval counts as zero. This is an aid for readers and not a test of equality, because
-    the intervals are over test tasks, and other seeds or backbones would add to them.
+    They agree if one lies in the other's 95 % interval, that is if |ours - paper| is at most the wider of the two
+    half-widths. A missing interval counts as zero. This is an aid for readers, not a test of equality: the intervals
+    are over test tasks, and other seeds or backbones would widen them.
     """
     if pd.isna(ours):
         return NOT_MEASURED
@@ -80,8 +80,9 @@ def row(records: Sequence[Record], score: Score, **settings: Any) -> dict[str, A
 def few_shot(runs: pd.DataFrame) -> pd.DataFrame:
     """Return Table 1 of the paper with our numbers beside it.
 
-    SIB's numbers are compared where all settings are equal. Other methods are never compared: ours all use the same
-    features and episodes, while in the paper each was trained in its own way. Ours are named "<method> (our features)".
+    Only SIB's numbers get a verdict, where all settings are equal. For the other methods ours are named
+    "<method> (our features)". They all use the same features and episodes, while in the paper each was trained in its
+    own way, so a verdict would mean little.
 
     Args:
         runs: our numbers, as rows made by `row` with the settings `FEW_SHOT`.
@@ -119,7 +120,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     for twice in cells[cells.duplicated([*rows, "column"])].itertuples():
         raise ValueError(
             f"two numbers of ours for {twice.method}, {twice.backbone}, {twice.column}, the second from {twice.run}: "
-            "name the methods apart"
+            "give the methods different names"
         )
     columns = [f"{dataset} {shots}-shot" for dataset in DATASETS.values() for shots in (1, 5)]
     columns += [column for column in cells["column"].unique() if column not in columns]
@@ -211,7 +212,7 @@ def _beside(printed: pd.DataFrame, runs: pd.DataFrame, settings: list[str], deta
     columns = [*settings, *OURS, *details]
     lacking = [column for column in columns if column not in runs]
     if lacking and len(runs):
-        raise ValueError(f"our runs lack the columns {lacking}; expected are {columns}")
+        raise ValueError(f"our runs lack the columns {lacking}: expected all of {columns}")
     ours = _no_step(_typed(runs.reindex(columns=columns))).assign(row=range(len(runs)))
     printed = _no_step(printed.rename(columns={"value": "paper", "ci95": "paper_ci95"}))
     matched = printed.merge(ours, on=settings, how="left")

@@ -171,7 +171,7 @@ def test_the_wide_table_shows_paper_ours_and_verdict_and_how_to_measure_the_rest
 
 def test_the_wide_table_refuses_two_numbers_for_one_cell():
     table = tables.few_shot(pd.DataFrame([run(), run(run="few_shot-2")]))
-    with pytest.raises(ValueError, match=r"few_shot-2.*name the methods apart"):
+    with pytest.raises(ValueError, match=r"few_shot-2.*give the methods different names"):
         tables.wide(table)
 
 

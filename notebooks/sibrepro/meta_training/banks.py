@@ -1,4 +1,4 @@
-"""Banks of features by split, the episodes that are drawn from them, and the numbers that a run reports."""
+"""The features of each split, the fixed test episodes drawn from them, and the numbers that a run reports."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ Banks = Mapping[str, Features]  # The features of each split.
 
 
 def banks_of(p: Any, data: ImageSet | None = None, network: Path | None = None) -> Inputs:
-    """Return the features by split that settings name: those in the repository, or those of images.
+    """Return the features of each split, as the settings ask: from the repository, or computed from images.
 
     Args:
         p: the settings of a run, such as `Tested` or `FewShot`.
-        data: the image set; it is loaded by name if it is not given.
-        network: the file of the feature network. If it is not given, it is that of a pretraining, which runs now if
-            it has not run yet.
+        data: the image set; by default it is loaded by its name.
+        network: the file of the feature network; by default the one that the recipe pretrains, now if necessary.
     """
     if p.features == "shipped":
         about = shipped.about(p.dataset, p.backbone)
@@ -50,10 +49,10 @@ def banks_of(p: Any, data: ImageSet | None = None, network: Path | None = None) 
 
 
 def numbers(scores: Mapping[str, Evaluation], queries: int) -> Numbers:
-    """Return what a run reports of several tests, under their names.
+    """Return the metrics and arrays that a run reports of several tests.
 
     Args:
-        scores: the accuracies of the tests.
+        scores: the accuracies of each test, by its name.
         queries: the number of queries of a task.
 
     Returns:
@@ -66,7 +65,7 @@ def numbers(scores: Mapping[str, Evaluation], queries: int) -> Numbers:
 
 
 def tasks(p: Any, bank: Features, split: str, alpha: float | None = None) -> Tasks:
-    """Return the fixed validation or test tasks, which are the same for every K, eta and seed of training.
+    """Return the fixed validation or test episodes. They do not depend on K, eta and the seed of training.
 
     Args:
         p: the settings of a run.

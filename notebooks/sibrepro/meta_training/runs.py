@@ -1,4 +1,4 @@
-"""What the studies of meta-trained SIBs share: the settings of the paper's protocol, and scores over seeds."""
+"""The settings of the paper's protocol and scores over seeds, for all studies that meta-train a SIB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sibrepro.statistics import Score, over_seeds, right
 
 SEEDS = (0, 1, 2)
 SHIPPED = {("cifar-fs", "conv4-64")}  # The settings whose features the repository contains.
-# The settings whose features are averaged, which was chosen by the accuracy on validation classes with K = 0.
+# Here features are averaged (`FewShot.averaged`). We chose this by the accuracy on validation classes with K = 0.
 AVERAGED = {("mini-imagenet", "conv4-64"), ("mini-imagenet", "conv4-128")}
 
 
@@ -25,8 +25,8 @@ def protocol(
         dataset: the image set.
         backbone: the feature network.
         features: "shipped" for the features in the repository, where it has them; else they are computed from images.
-        test_episodes: the number of test tasks; 0 for as many as the paper has of this image set.
-        changes: other settings that differ from the protocol.
+        test_episodes: the number of test tasks; 0 for the paper's number on this image set.
+        changes: other fields of `FewShot` that differ from the protocol.
     """
     origin = dataset, backbone
     return FewShot(
@@ -40,12 +40,12 @@ def protocol(
 
 
 def queries(record: Record) -> int:
-    """Return how many queries a test task of a run has."""
+    """Return the number of queries in a test task of a run, over all classes."""
     return record.params["ways"] * record.params["queries"]
 
 
 def sib_score(records: Sequence[Record], shots: int | None = None) -> Score:
-    """Return the test accuracy in percent of several seeds of one setting.
+    """Return the test accuracy of one setting in percent, over its seeds.
 
     Args:
         records: one run of each seed.

@@ -2,8 +2,8 @@
 
     sib few-shot --data cifar-fs --backbone conv4-64 --shots 1 5 --K 0 1 3 5
 
-A training that was stopped goes on from its last checkpoint, and a finished one is loaded. Runs that differ only in K,
-eta and seed are meta-trained together, which is faster; each ends as if it had been trained alone.
+A training that was stopped continues from its last checkpoint, and a finished one is loaded. Runs that differ only in
+K, eta and seed are meta-trained together, which is faster. Each run gets the result of training it alone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ History = list[dict[str, Any]]  # The rows that `sibcore.train` writes during a 
 
 
 def few_shot(p: FewShot, data: ImageSet | None = None, network: Path | None = None) -> Record:
-    """Return the run of one meta-training, with the trained SIB in its checkpoints "best" and "last".
+    """Meta-train a SIB, or load the finished run. Its checkpoints "best" and "last" hold the trained SIB.
 
     Args:
         p: the settings.
-        data: the image set; it is loaded by name if images are needed and it is not given.
-        network: the file of the feature network; it is pretrained if it is needed and not given.
+        data: the image set; by default it is loaded by its name, if images are needed.
+        network: the file of the feature network; by default it is pretrained, if it is needed.
     """
     return FEW_SHOT.run(_on(p, data), data=data, network=network)
 
@@ -61,7 +61,7 @@ def compute(p: FewShot, banks: Banks, folder: Path) -> Numbers:
 
 
 def together(settings: Sequence[FewShot], data: ImageSet | None = None, network: Path | None = None) -> list[Record]:
-    """Return the run of each meta-training, in the given order. What has not run yet is trained now.
+    """Return the run of each meta-training, in the given order. Train those together that have not run yet.
 
     Args:
         settings: the settings of the runs.
@@ -72,7 +72,7 @@ def together(settings: Sequence[FewShot], data: ImageSet | None = None, network:
     origins = {p: banks_of(p, data, network) for p in settings}
 
     def todo() -> dict[FewShot, Inputs]:
-        """Return what has not run yet."""
+        """Return the settings that have not run yet, with what they are computed from."""
         return {p: origin for p, origin in origins.items() if not FEW_SHOT.is_done(p, origin)}
 
     for block, origin in _stopped(todo()):
@@ -85,12 +85,12 @@ def together(settings: Sequence[FewShot], data: ImageSet | None = None, network:
 
 
 def _on(p: FewShot, data: ImageSet | None) -> FewShot:
-    """Return the settings under the name of these images. For a user's own images it is made of their content."""
+    """Return the settings with the name of these images. The name of a user's own images depends on their content."""
     return dataclasses.replace(p, dataset=data.name) if data else p
 
 
 def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
-    """Return the SIB of one checkpoint ("best" or "last") that a few-shot run left."""
+    """Load the SIB from a checkpoint of a few-shot run, "best" or "last"."""
     tensors, about = record.files.checkpoint(checkpoint)
     model = SIB.from_setup(about["model"])
     put_weights(model, tensors)
@@ -100,11 +100,11 @@ def trained_sib(record: Record, checkpoint: str = "best") -> SIB:
 def trained_with(
     p: FewShot, trained: Record | None = None, data: ImageSet | None = None, network: Path | None = None
 ) -> Inputs:
-    """Return what a test of a trained SIB is computed from: the SIB ("best") and the features it was trained on.
+    """Return the inputs of a test of a trained SIB: its checkpoint "best" and the features it was trained on.
 
     Args:
         p: the settings of the few-shot run that trained it.
-        trained: that run; by default the published one, or else the one of this machine.
+        trained: that run; by default the published one. If there is none, it is trained on this machine.
         data: the image set, as for `few_shot`.
         network: the file of the feature network, as for `few_shot`.
     """
@@ -115,11 +115,11 @@ def trained_with(
 
 
 def results(p: FewShot, folder: Path, banks: Banks, history: History) -> Numbers:
-    """Test the checkpoints that a meta-training left in `folder`, and return its metrics and arrays (see `compute`)."""
+    """Test the checkpoints in a meta-training's folder, and return its metrics and arrays (see `compute`)."""
     device, bank, scores = pick_device(), banks["test"], {}
     for shots in sorted({1, 5, p.shots}):
-        # Classes may have too few images for the test on another number of shots, which is then left out. If they have
-        # too few for p.shots itself, the sampler says so.
+        # If classes have too few images for another number of shots, that test is left out. If they have too few for
+        # p.shots itself, the sampler raises an error.
         if shots != p.shots and bank.labels.bincount().min() < shots + p.queries:
             continue
         fixed = tasks(dataclasses.replace(p, shots=shots), bank, "test").to(device)
@@ -132,7 +132,7 @@ def results(p: FewShot, folder: Path, banks: Banks, history: History) -> Numbers
 
 
 def training_tasks(p: FewShot, bank: Features) -> EpisodeSampler:
-    """Return the sampler of the tasks that a meta-training learns from."""
+    """Return the sampler of the training tasks."""
     options = {"alpha": p.alpha or None, "views": max(p.views, 1), "class_names": bank.classes}
     return EpisodeSampler(bank.labels.to(pick_device()), p.ways, p.shots, p.queries, p.seed, **options)
 
@@ -145,14 +145,14 @@ def untrained(p: FewShot, dim: int) -> SIB:
 
 
 def schedule(p: FewShot) -> train.Schedule:
-    """Return the optimiser, the learning rate and the number of steps of a run."""
+    """Return the optimiser, learning rate, batch size and number of steps of a run."""
     return dataclasses.replace(train.SCHEDULES[p.optimiser or p.fidelity], steps=p.steps, batch=p.batch, lr=p.lr)
 
 
 def _meta_train(block: Block, banks: Banks, folder: Path) -> list[list[History]]:
-    """Train the SIBs of a block together and return their histories, in rows like those of the block.
+    """Train the SIBs of a block together and return their histories, arranged like the block.
 
-    The checkpoints of a block of one run lie in `folder` itself, those of run e of row s in its folder `<s>-<e>`.
+    If the block is a single run, its checkpoints are in `folder`. Otherwise run e of row s has the folder `<s>-<e>`.
     """
     first, bank = block[0][0], banks["train"]
     features = bank.views.flatten(0, 1) if first.views else bank.features
@@ -192,7 +192,7 @@ def _flat(block: Block) -> list[FewShot]:
 
 
 def _train_block(block: Block, origin: Inputs) -> None:
-    """Train a block in a folder of the cache, from its last checkpoint if it was stopped, and write all of its runs."""
+    """Train a block in its folder of the cache and write its runs. A stopped block continues from its checkpoint."""
     folder = _folder(block, origin)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with local.lock(folder):
@@ -201,27 +201,27 @@ def _train_block(block: Block, origin: Inputs) -> None:
 
 
 def _train_and_record(block: Block, origin: Inputs, folder: Path) -> None:
-    """Train a block in `folder` and write its runs.
+    """Train a block in `folder`, write its runs, and remove the folder.
 
-    The folder is removed last: if this is killed earlier, the next attempt starts from finished trainings.
+    The folder is removed last. If the process is killed before that, the next attempt finds the finished trainings.
     """
     runs = _flat(block)
     _, code = _begun(folder / BLOCK) or (block, FEW_SHOT.code)
     if code != FEW_SHOT.code:
         changes = fingerprint.listed(fingerprint.changed(code, FEW_SHOT.code))
-        local.say(f"a stopped training of {len(runs)} models starts again (code changed: {changes})")
+        local.say(f"a stopped training of {len(runs)} models starts from the beginning: its code changed ({changes})")
         shutil.rmtree(folder)
     about = {"settings": [[as_dict(p) for p in row] for row in block], "code": FEW_SHOT.code}
     write_atomically(folder / BLOCK, json.dumps(about).encode())
     banks, began = origin.load(), time.perf_counter()
     histories = _meta_train(block, banks, folder)
-    # An attempt that was stopped spent part of the time, which only the history knows.
+    # The history also knows the time that a stopped attempt spent.
     seconds = max(time.perf_counter() - began, train.seconds(histories[0][0]))
     for s, row in enumerate(block):
         for e, p in enumerate(row):
             record = functools.partial(_take_over, folder / f"{s}-{e}", histories[s][e], banks, len(runs))
             FEW_SHOT.run(p, origin=origin, compute=record, spent=seconds / len(runs))
-    (folder / BLOCK).unlink()  # First, so that what is left of the folder does not pass for a stopped block.
+    (folder / BLOCK).unlink()  # First, so that a folder that is half removed is not taken for a stopped block.
     shutil.rmtree(folder)
 
 
@@ -234,9 +234,9 @@ def _take_over(trained: Path, history: History, banks: Banks, count: int, p: Few
 
 
 def _stopped(todo: Mapping[FewShot, Inputs]) -> Iterator[tuple[Block, Inputs]]:
-    """Yield the blocks whose training was stopped and that have a run in `todo`, with what they are computed from.
+    """Yield the stopped blocks that have a run in `todo`, with what they are computed from.
 
-    Such a block goes on as a whole. Its missing runs alone would be another block, which starts from the beginning.
+    A stopped block continues as a whole. Its missing runs alone would form another block, without a checkpoint.
     """
     for file in sorted((cache_folder() / "stacks").glob(f"*/{BLOCK}")):
         begun = _begun(file)
@@ -249,7 +249,7 @@ def _stopped(todo: Mapping[FewShot, Inputs]) -> Iterator[tuple[Block, Inputs]]:
 
 
 def _begun(file: Path) -> tuple[Block, dict[str, str]] | None:
-    """Return the block of a training that was begun and the code it began with; None if the file is gone or damaged."""
+    """Return a stopped block and the code that it began with, or None if its file is missing or damaged."""
     try:
         about = parse_json(file.read_bytes())
         return [[FewShot(**p) for p in row] for row in about["settings"]], dict(about["code"])
@@ -258,13 +258,13 @@ def _begun(file: Path) -> tuple[Block, dict[str, str]] | None:
 
 
 def _folder(block: Block, origin: Inputs) -> Path:
-    """Return the folder of a block in the cache. It depends on settings and features only, so it is found again."""
+    """Return the folder of a block in the cache. Its name depends only on the settings and the features."""
     made_of = [[as_dict(p) for p in _flat(block)], origin.hashes, FEW_SHOT.version]
     return cache_folder() / "stacks" / key_of(made_of)
 
 
-# Another number of threads rounds differently. Training amplifies that, and moved accuracies by up to 0.13 points;
-# testing a trained model again hardly changes anything.
+# Rounding depends on the number of threads. Training amplifies it: accuracies moved by up to 0.13 points. Testing a
+# trained model again hardly changes anything.
 FEW_SHOT = Experiment(
     "few_shot",
     FewShot,

@@ -1,7 +1,7 @@
 """The paper's printed tables as data, in the paper's order, with one row for each number.
 
 Each table is a CSV file in this folder. Accuracies (`value`) and their 95 % intervals (`ci95`) are in percent, as
-printed, and NaN where the paper prints none. `notes` returns what a reader of the numbers should know besides.
+printed, and NaN where the paper prints none. `notes` returns remarks on the tables.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def pacs() -> pd.DataFrame:
 
 
 def setup() -> pd.DataFrame:
-    """Return the facts of section 5.1 on how the few-shot numbers were made."""
+    """Return the experimental setup of the few-shot numbers, from section 5.1."""
     return pd.read_csv(FOLDER / "setup.csv", dtype=str)
 
 
@@ -61,14 +61,14 @@ def given() -> pd.DataFrame:
 def literature() -> pd.DataFrame:
     """Return the accuracies that other publications print for the rivals measured here, 5-way, in percent.
 
-    They are a guide, not numbers to reproduce: these publications train the network with the method, or use a far
-    larger one, or both. `source` is where the number was read, which may quote the method's own publication.
+    They are a guide, not numbers to reproduce: these publications train the network together with the method, or use a
+    far larger one, or both. `source` is the publication that we read the number in. It may quote the method's own.
     """
     return pd.read_csv(FOLDER / "literature.csv")
 
 
 def notes(name: str) -> list[str]:
-    """Return remarks on a table by its name, such as "pacs": what its numbers do not say by themselves."""
+    """Return remarks on a table, such as "pacs": what a reader cannot tell from the numbers alone."""
     return yaml.safe_load((FOLDER / "notes.yaml").read_text(encoding="utf-8"))[name]
 
 

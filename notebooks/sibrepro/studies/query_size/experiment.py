@@ -35,10 +35,10 @@ def query_size(trained: Record) -> Record:
 
 
 def rescaled(trained: Record) -> Record:
-    """Return the run that tests the SIB of a few-shot run with 15 queries and steps of the length it was trained with.
+    """Return the run that tests the SIB of a few-shot run with 15 queries and steps of the trained length.
 
-    ξ acts on every query and its effects add up over them. So a SIB that was trained with n queries per class takes
-    shorter steps when it is tested with fewer.
+    A step is a sum over the queries. So a SIB that was trained with n queries per class takes shorter steps when it is
+    tested with fewer.
     """
     return RESCALED.run(FEW_SHOT.settings_of(trained), trained=trained)
 
@@ -88,9 +88,8 @@ def generalisation(sib: SIB, bank: Features, p: FewShot) -> dict[str, float]:
         "gap": the generalisation error gen(q), with "gap_ci95".
         "sigma": the root of the average over tasks of sigma², the smallest sub-Gaussian variance of the losses of fresh
             queries.
-        "sigma_worst": sigma of the worst task, which is the one that the theorem is about.
-        "sigma_bound": half the range that any loss of this cosine classifier can take on. It is large enough for
-            certain (Hoeffding).
+        "sigma_worst": sigma of the worst task, which the theorem needs.
+        "sigma_bound": half the range of any loss of this cosine classifier, which is certainly large enough (Hoeffding).
     """
     seen, fresh = losses(sib, bank, p)
     gaps = (fresh.mean(1) - seen.mean(1)).numpy()

@@ -16,10 +16,10 @@ from sibrepro.meta_training.training import FEW_SHOT
 from sibrepro.params import Count, NonNegative, Positive, Several, grid, parameters
 from sibrepro.studies.query_size.experiment import QUERY_SIZE, RESCALED
 
-SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # The values of n and the numbers of shots in the paper's table.
+SIZES, SHOTS = (3, 5, 10, 15, 30, 45), (1, 5)  # The values of n and of shots in the paper's table.
 BACKBONES = {"mini-imagenet": ["conv4-128"], "cifar-fs": ["conv4-128", "conv4-64"]}  # The paper's own data set first.
 Key = tuple[str, int, int]  # A setting: backbone, shots, n.
-# Conv-4-128 on CIFAR-FS is trained for less long than the full protocol asks for, after a short pretraining.
+# Conv-4-128 on CIFAR-FS has a short pretraining and a shorter meta-training than the full protocol.
 SHORTER = {("cifar-fs", "conv4-128"): {"epochs": 10, "steps": 10_000}}
 
 
@@ -29,22 +29,22 @@ class QuerySizeNotebook:
 
     dataset: str = Field("cifar-fs", description="name of the image set")
     backbones: Several[str] = Field(["conv4-64"], description="feature networks")
-    features: Where = Field("shipped", description="from images, or the project's where it has them")
+    features: Where = Field("shipped", description="computed from images, or the project's own where it has them")
     epochs: NonNegative = Field(
-        0, description="of pretraining, of a network from images; 0: as many as its recipe says"
+        0, description="epochs of pretraining, if the network is trained here; 0: as in its recipe"
     )
     n: Several[Count] = Field([3, 15, 30], description="queries per class in training")
     shots: Several[Count] = Field([1], description="labelled images per class")
     K: NonNegative = Field(3, description="synthetic gradient steps")
     eta: Positive = Field(1e-3, description="step size of the inner update")
     steps: Count = Field(1000, description="meta-training steps")
-    seeds: Count = Field(1, description="meta-trainings of each experiment")
-    val_episodes: Count = Field(200, description="tasks of validation classes that choose a checkpoint")
-    test_episodes: Count = Field(1000, description="tasks of validation, and of test classes that are scored")
+    seeds: Count = Field(1, description="seeds of each meta-training")
+    val_episodes: Count = Field(200, description="tasks of validation classes that select the checkpoint")
+    test_episodes: Count = Field(1000, description="tasks of validation classes and of test classes that are reported")
     seed: NonNegative = Field(0, description="the first of the seeds")
 
     def experiments(self) -> list[FewShot]:
-        """Return the settings of all meta-trainings, the seeds of a setting one after the other."""
+        """Return the settings of all meta-trainings. The seeds of a setting follow each other."""
         names = ("features", "K", "eta", "steps", "val_episodes", "test_episodes")
         common = {name: getattr(self, name) for name in names}
         found = []
