@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from axe import needs_axe, violations
 from chromium import browser, look, needs_chromium, requests
 from pages import Page
 from PIL import Image
@@ -136,24 +137,31 @@ Promise.allSettled(pictures.map(image => image.decode())).then(() => done({
 """
 
 
-@pytest.mark.exhaustive
-@needs_chromium
-def test_the_demo_in_a_real_browser(tmp_path):
-    assert cli.main(["demo", str(tmp_path / "demo")]) == 0
-    labelled, new = tmp_path / "demo" / "labelled", tmp_path / "demo" / "new"
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """The CSV of `sib predict` on the demo set, with an odd name and a broken file added. The page is beside it."""
+    folder = tmp_path_factory.mktemp("demo")
+    labelled, new = folder / "demo" / "labelled", folder / "demo" / "new"
+    assert cli.main(["demo", str(folder / "demo")]) == 0
     (new / "rings" / "01.jpg").rename(new / "rings" / f"{NASTY} {'long ' * 30}.jpg")
     (new / "rings" / "broken.jpg").write_text("not a picture")
-    out = tmp_path / "labels.csv"
-    assert cli.main(["predict", "--support", str(labelled), "--query", str(new), "--out", str(out)]) == 0
-    rows = len(out.read_text(encoding="utf-8").splitlines()) - 1
+    assert cli.main(["predict", f"--support={labelled}", f"--query={new}", f"--out={folder / 'labels.csv'}"]) == 0
+    return folder / "labels.csv"
+
+
+@pytest.mark.exhaustive
+@needs_chromium
+def test_the_demo_in_a_real_browser(demo):
+    rows = len(demo.read_text(encoding="utf-8").splitlines()) - 1
+    labelled = len([*demo.parent.glob("demo/labelled/*/*")])
     with browser() as driver:
         for width, height in ((1400, 1000), (390, 844)):
             brightness = {}
             for scheme in ("light", "dark"):
                 look(driver, width, height, scheme)
-                driver.get(out.with_suffix(".html").as_uri())
+                driver.get(demo.with_suffix(".html").as_uri())
                 seen = driver.execute_async_script(LOADED)
-                assert seen["pictures"] == rows + len([*labelled.rglob("*.jpg")])
+                assert seen["pictures"] == rows + labelled
                 assert (seen["broken"], seen["unnamed"], seen["overflow"], seen["cut"]) == (0, 0, 0, 0)
                 for text in ("Changed by adaptation", "zigzags", "Accuracy: ", "<script>", "Files left out (1)"):
                     assert text in seen["text"]
@@ -162,3 +170,14 @@ def test_the_demo_in_a_real_browser(tmp_path):
                 assert not driver.get_log("browser")
                 assert {address.split(":")[0] for address in requests(driver)} <= {"file", "data"}
             assert brightness["light"] > 150 > -150 > brightness["dark"]
+
+
+@pytest.mark.exhaustive
+@needs_chromium
+@needs_axe
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_has_no_serious_barrier(demo, scheme):
+    with browser() as driver:
+        look(driver, 1400, 1000, scheme)
+        driver.get(demo.with_suffix(".html").as_uri())
+        assert violations(driver) == []
