@@ -89,7 +89,7 @@ def generalisation(sib: SIB, bank: Features, p: FewShot) -> dict[str, float]:
         "sigma": the root of the average over tasks of sigma², the smallest sub-Gaussian variance of the losses of fresh
             queries.
         "sigma_worst": sigma of the worst task, which the theorem needs.
-        "sigma_bound": half the range of any loss of this cosine classifier, which is certainly large enough (Hoeffding).
+        "sigma_bound": half the range of a loss of this cosine classifier, certainly large enough (Hoeffding).
     """
     seen, fresh = losses(sib, bank, p)
     gaps = (fresh.mean(1) - seen.mean(1)).numpy()
