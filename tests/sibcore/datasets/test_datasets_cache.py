@@ -101,7 +101,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_names_the_setting(folde
 
 def test_what_a_killed_process_left_behind_is_cleared_away(folder, tmp_path):
     load(folder, tmp_path / "cache")
-    (made,) = (tmp_path / "cache" / "datasets").glob("folder-*/")
+    (made,) = (path for path in (tmp_path / "cache" / "datasets").glob("folder-*") if path.is_dir())
     made.rename(made.with_name(f".{made.name}.part"))
     load(folder, tmp_path / "cache")
     assert sorted(left(tmp_path / "cache")) == sorted([made.name, "images.npy", "index.json"])

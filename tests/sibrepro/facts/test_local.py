@@ -46,8 +46,8 @@ def times_computed() -> int:
 
 def finished() -> list[str]:
     """The runs that count as results."""
-    folders = (paths.local() / "runs").glob("*/")
-    return [folder.name for folder in folders if local._damage(folder) is None]
+    folders = (paths.local() / "runs").glob("*")
+    return [folder.name for folder in folders if folder.is_dir() and local._damage(folder) is None]
 
 
 def test_a_run_is_computed_once_and_then_loaded_with_the_same_content():
