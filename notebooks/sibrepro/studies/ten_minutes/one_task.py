@@ -1,15 +1,19 @@
 """What notebook 00 shows: one task of CIFAR-FS, a picture of SIB's steps on it, and sliders that change both.
 
-Everything is computed from published features and a published SIB, by the project's reference implementation.
+Everything is computed from published features and a published SIB, by the project's reference implementation. The
+notebook writes the same steps out in its own cells.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from typing import Literal, NamedTuple
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from IPython.display import display
@@ -17,6 +21,7 @@ from matplotlib.figure import Figure
 from pydantic import Field
 from torch import Tensor
 
+from sibcore.apply.classifier import SIBClassifier
 from sibcore.episodes import EpisodeSampler
 from sibcore.reference import Function, Step, classify, initialise, sib_steps, synthesise
 from sibcore.sib import SIB
@@ -126,6 +131,48 @@ def accuracies(steps: list[Step], y: Tensor) -> list[float]:
     return [100 * (step.y_hat.argmax(-1) == y).double().mean().item() for step in steps]
 
 
+def along_the_steps(p: TenMinutes, count: int = 100) -> pd.DataFrame:
+    """Return the accuracy in percent after each step, for each kind of gradient.
+
+    Args:
+        p: the notebook's parameters.
+        count: how many tasks to average over.
+
+    Returns:
+        A row for each of `Choice`, a column for each of theta^0, ..., theta^K.
+    """
+    drawn, means = tasks(p, 100, count), {}
+    for choice in ("untrained", "trained", "true gradient"):
+        changed = dataclasses.replace(p, xi=choice)
+        found = [accuracies(steps_of(changed, task), task.y) for task in drawn]
+        means[f"{choice} ξ" if "trained" in choice else choice] = torch.tensor(found).mean(0).tolist()
+    return pd.DataFrame(means, index=[f"θ^{k}" for k in range(p.K + 1)]).T
+
+
+def other_numbers_of_classes(ways: tuple[int, ...] = (2, 5, 20), count: int = 20) -> pd.DataFrame:
+    """Return the accuracy in percent of the any-way SIB, before and after its steps, by number of classes.
+
+    The classes of a task have one to four labelled images each, and 15 queries.
+
+    Args:
+        ways: the numbers of classes.
+        count: how many tasks to average over.
+    """
+    features, classes = test_features()
+    rows = {}
+    for number in ways:
+        drawn = EpisodeSampler(classes, number, shots=4, queries=15, seed=0).sample(0, count)
+        labelled = torch.cat([4 * way + torch.arange(1 + way % 4) for way in range(number)])
+        right = np.zeros(2)
+        for i in range(count):
+            support, y_l = features[drawn.support[i, labelled]], drawn.support_labels[i, labelled]
+            classifier, query = SIBClassifier().fit(support, y_l), features[drawn.query[i]]
+            answers = np.stack([classifier.predict_before(query), classifier.predict(query)])
+            right += (answers == drawn.query_labels[i].numpy()).mean(1)
+        rows[f"{number} classes"] = 100 * right / count
+    return pd.DataFrame(rows, index=["before the steps (%)", "after the steps (%)"]).T
+
+
 def picture(p: TenMinutes) -> Figure:
     """Draw a task and the steps on it.
 
@@ -136,11 +183,11 @@ def picture(p: TenMinutes) -> Figure:
     steps = steps_of(p, task)
     figure, (plane, curve) = plt.subplots(1, 2, figsize=(10.5, 4.3), width_ratios=(3, 2))
     _draw_plane(plane, task, steps)
-    curve.plot(accuracies(steps, task.y), "o-", color=BLUE, linewidth=2, label="this task")
+    curve.plot(accuracies(steps, task.y), "o-", color=BLUE, linewidth=2, label=f"this task, {len(task.y)} queries")
     others = [accuracies(steps_of(p, other), other.y) for other in tasks(p, 0, OTHERS)]
-    curve.plot(torch.tensor(others).mean(0), "s--", color=GREY, label=f"mean of {OTHERS} tasks")
+    curve.plot(torch.tensor(others).mean(0), "s--", color=GREY, label=f"mean of {OTHERS} other tasks")
     curve.axhline(20, color="black", linewidth=0.8, linestyle=":", label="chance")
-    curve.set(xlabel="k", ylabel=r"accuracy with $\theta^k$ (%)", ylim=(15, 102))
+    curve.set(xlabel="number of steps k", ylabel=r"accuracy with $\theta^k$ (%)", ylim=(15, 102))
     curve.set_xticks(range(0, p.K + 1, max(1, p.K // 6)))
     curve.legend(loc="lower right", bbox_to_anchor=(1, 0.08))
     return figure
@@ -160,7 +207,7 @@ def _draw_plane(axis: plt.Axes, task: Task, steps: list[Step]) -> None:
     wrong = steps[-1].y_hat.argmax(-1) != task.y
     axis.scatter(*points[wrong].T, color="black", marker="x", s=22, linewidth=0.9, zorder=2)
     axis.set(xticks=[], yticks=[], xlabel="first two principal components of the queries")
-    axis.set_title(r"hollow: $\theta^0$   filled: $\theta^K$   crossed: answered wrongly", fontsize=10.5)
+    axis.set_title(r"large: $\theta^0$ (hollow), $\theta^K$ (filled); small: queries, crossed: wrong", fontsize=11)
 
 
 def live() -> bool:

@@ -54,3 +54,19 @@ def test_sliders_only_where_somebody_can_move_them(monkeypatch):
     plt.close(figure)
     monkeypatch.setenv("JPY_SESSION_NAME", "a notebook")
     assert ten_minutes.live()
+
+
+def test_along_the_steps_is_the_mean_of_single_tasks():
+    p = TenMinutes(K=2, queries=3)
+    table = ten_minutes.along_the_steps(p, count=3)
+    assert list(table.index) == ["untrained ξ", "trained ξ", "true gradient"]
+    single = [ten_minutes.accuracies(ten_minutes.steps_of(p, task), task.y) for task in ten_minutes.tasks(p, 100, 3)]
+    assert table.loc["trained ξ"].tolist() == pytest.approx(torch.tensor(single).mean(0).tolist())
+    assert table["θ^0"].nunique() == 1
+
+
+def test_more_classes_are_harder_for_the_any_way_sib():
+    table = ten_minutes.other_numbers_of_classes((2, 10), count=4)
+    assert list(table.index) == ["2 classes", "10 classes"]
+    assert (table.loc["2 classes"] > table.loc["10 classes"]).all()
+    assert ((table > 0) & (table <= 100)).all(axis=None)
