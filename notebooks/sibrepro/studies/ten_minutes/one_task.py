@@ -185,7 +185,7 @@ def picture(p: TenMinutes) -> Figure:
     _draw_plane(plane, task, steps)
     curve.plot(accuracies(steps, task.y), "o-", color=BLUE, linewidth=2, label=f"this task, {len(task.y)} queries")
     others = [accuracies(steps_of(p, other), other.y) for other in tasks(p, 0, OTHERS)]
-    curve.plot(torch.tensor(others).mean(0), "s--", color=GREY, label=f"mean of {OTHERS} other tasks")
+    curve.plot(torch.tensor(others).mean(0), "s--", color=GREY, label=f"mean of {OTHERS} tasks")
     curve.axhline(20, color="black", linewidth=0.8, linestyle=":", label="chance")
     curve.set(xlabel="number of steps k", ylabel=r"accuracy with $\theta^k$ (%)", ylim=(15, 102))
     curve.set_xticks(range(0, p.K + 1, max(1, p.K // 6)))
