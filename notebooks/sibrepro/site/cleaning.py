@@ -60,7 +60,7 @@ def clean(
             "a": {"href"},
             "img": {"src", "alt", "width", "height"},
             "details": {"open"},
-            "div": {"tabindex"},
+            **dict.fromkeys(("div", "pre", "span"), {"tabindex"}),
             "ol": {"start"},
             "td": CELL,
             "th": CELL,

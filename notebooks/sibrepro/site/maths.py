@@ -63,7 +63,7 @@ class MathmlRenderer(IPythonRenderer):
 
     def block_math(self, body: str) -> str:
         """Return a formula on a line of its own."""
-        return f'<span class="display">{mathml(body, "block")}</span>'
+        return f'<span class="display" tabindex="0">{mathml(body, "block")}</span>'
 
     def latex_environment(self, name: str, body: str) -> str:
         """Return a formula that is an environment, such as `align`."""

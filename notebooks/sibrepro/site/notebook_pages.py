@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,15 @@ class _Exporter(HTMLExporter):
         return markdown(source, attachments=context.get("cell", {}).get("attachments", {}))
 
 
+@functools.cache
+def _exporter() -> _Exporter:
+    """Return the exporter of all notebooks. Making one takes a tenth of a second, for its templates."""
+    options = Config({"ExtractOutputPreprocessor": {"enabled": True}})
+    exporter = _Exporter(template_name="notebook", extra_template_basedirs=[str(ASSETS)], config=options)
+    exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
+    return exporter
+
+
 def render(name: str, file: Path, origin: str, links: Links) -> Notebook:
     """Convert a notebook.
 
@@ -81,11 +91,8 @@ def render(name: str, file: Path, origin: str, links: Links) -> Notebook:
     first = next((line for line in "".join(texts[:1]).splitlines() if line.startswith("# ")), f"# {name}")
     title = first.removeprefix("# ").lstrip("0123456789 ·").strip()  # the page shows the number
     figures = _prepare(content)
-    options = Config({"ExtractOutputPreprocessor": {"enabled": True}})
-    exporter = _Exporter(template_name="notebook", extra_template_basedirs=[str(ASSETS)], config=options)
-    exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
     resources = {"unique_key": name, "output_files_dir": f"{name}_files"}
-    body, resources = exporter.from_notebook_node(content, resources=resources)
+    body, resources = _exporter().from_notebook_node(content, resources=resources)
     drawn = resources["outputs"]
     body = scrollable(body)
     body = clean(body, links.target, lambda address: address if address in drawn else links.picture(address))
@@ -94,7 +101,8 @@ def render(name: str, file: Path, origin: str, links: Links) -> Notebook:
 
 
 def scrollable(html: str) -> str:
-    """Put each table of a page into a box that scrolls by itself, also by keyboard."""
+    """Let wide tables and code of a page scroll by themselves, also by keyboard: each table in a box."""
+    html = html.replace("<pre", '<pre tabindex="0"')
     html = html.replace("<table", '<div class="scroll" tabindex="0"><table')
     return html.replace("</table>", "</table></div>")
 

@@ -78,5 +78,5 @@ def _written(file: Path, folder: Path, notebook: Notebook | None) -> Thumbnail:
         else:
             picture.thumbnail((WIDTH, WIDTH))
             few_colours = picture.convert("RGB").quantize(128, Image.Quantize.FASTOCTREE)
-            few_colours.save(folder / file.name, optimize=True)
+            few_colours.save(folder / file.name)
         return Thumbnail(file.stem, address, picture.width, picture.height, readable(file.stem), target, still)

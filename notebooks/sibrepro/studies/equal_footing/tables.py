@@ -5,6 +5,7 @@ All of them take the runs by (method, training tasks, shots), as `plan.published
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,9 +108,15 @@ def differences(found: Found, sib: str = "") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["method", "shots", "queries", "gain", "ci95"])
 
 
+@functools.cache
+def _read_once() -> Found:
+    """Return the published runs. They are looked up once for all rows of a table."""
+    return published()
+
+
 def behind_difference(row: Mapping[str, Any]) -> list[Record]:
     """Return the runs behind a row of `differences`: those of the best SIB, then those of the rival."""
-    found, shots = published(), row["shots"]
+    found, shots = _read_once(), row["shots"]
     records = list(found[best(found, shots), "mixture", shots])
     for (method, tasks, number), rival in found.items():
         if method not in SIBS and title(method, tasks) == row["method"] and number == shots:

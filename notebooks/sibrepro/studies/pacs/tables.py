@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -130,9 +131,15 @@ def differences(found: Mapping[str, Scores]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["features", "before", "after", "target", "gain", "ci95"])
 
 
+@functools.cache
+def _read_once() -> dict[str, Scores]:
+    """Return the published runs. They are looked up once for all rows of a table."""
+    return published()
+
+
 def behind_difference(row: Mapping[str, Any]) -> list[Record]:
     """Return the runs behind a row of `differences`: those of both methods, on its target or on all."""
-    methods = {name_of(key): by_target for key, by_target in published()[row["features"]].items()}
+    methods = {name_of(key): by_target for key, by_target in _read_once()[row["features"]].items()}
     targets = DOMAINS if row["target"] == AVERAGE else [row["target"]]
     return [record for side in ("before", "after") for target in targets for record in methods[row[side]][target]]
 
