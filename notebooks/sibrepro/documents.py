@@ -10,8 +10,9 @@ braces where a number stands:
 Braces hold the name of a published table, one of its columns and what tells the row, or the id of a run, one of its
 metrics, and "percent" if the metric is a share. What follows the colon is Python's format of the number.
 
-Three tables are written as a whole, between comments such as `<!--headline-->` and `<!--/headline-->`: the headline
-claims, the computing time of all published runs ("effort"), and what the whole paper would cost ("cost").
+Four tables are written as a whole, between comments such as `<!--headline-->` and `<!--/headline-->`: the headline
+claims, the computing time of all published runs ("effort"), what the whole paper would cost ("cost"), and the trained
+SIBs ("models").
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from typing import NamedTuple
 import pandas as pd
 import yaml
 
+from sibcore import zoo
 from sibcore.files import write_atomically
 from sibrepro import claims, paths
 from sibrepro.facts import Record, published
 from sibrepro.facts.record import experiment_of
 from sibrepro.study import all_tables
 
-BLOCK = re.compile(r"<!--(headline|effort|cost)-->.*?<!--/\1-->", re.DOTALL)
+BLOCK = re.compile(r"<!--(headline|effort|cost|models)-->.*?<!--/\1-->", re.DOTALL)
 HOLE = re.compile(r"\{([^{}:]+):([^{}]+)\}")  # in a phrase: what the number is, and its format
 # how the stages of results/tables/sizing.csv are put together in the documents
 KINDS = {
@@ -61,7 +63,7 @@ def updated(path: Path) -> str:
     Raise a ValueError if a phrase does not stand in the document exactly once.
     """
     text = path.read_text(encoding="utf-8")
-    tables = {"headline": claims.headline, "effort": effort, "cost": cost}
+    tables = {"headline": claims.headline, "effort": effort, "cost": cost, "models": models}
     text = BLOCK.sub(lambda found: f"<!--{found[1]}-->\n{tables[found[1]]()}\n<!--/{found[1]}-->", text)
     for shown in sorted(numbers(path, text), key=lambda shown: -shown.start):  # from the end, so that places stay valid
         text = text[: shown.start] + shown.present + text[shown.end :]
@@ -150,6 +152,17 @@ def _effort_row(name: str, records: Collection[Record]) -> str:
     core_hours = sum(map(operator.mul, hours, threads))
     counts = f"{len(records)} | {len(timed)}"
     return f"| {name} | {counts} | {sum(hours):.2f} | {core_hours:.2f} |"
+
+
+def models() -> str:
+    """Return a Markdown table of the trained SIBs, from their cards."""
+    lines = ["| SIB | ways | shots | features of | accuracy |", "|---|---|---|---|---|"]
+    for card in zoo.cards().values():
+        if card.ways:
+            features = "any network" if card.ways == "any" else f"`{card.network}`"
+            accuracy = f"{card.accuracy:.1f} ± {card.interval:.1f} % {card.tested_on}"
+            lines.append(f"| `{card.name}` | {card.ways} | {card.shots} | {features} | {accuracy} |")
+    return "\n".join(lines)
 
 
 def cost() -> str:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from sibcore.apply import cli
 from sibrepro import documents, paths
 from sibrepro.facts import published
 
@@ -23,7 +24,7 @@ def test_the_numbers_are_those_of_the_facts(path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/results.md", "docs/use.md"])
 def test_every_measured_number_is_named(name):
     """Each number with a decimal point, outside code and the tables that are written as a whole, is in a phrase."""
     path = paths.root() / name
@@ -31,7 +32,7 @@ def test_every_measured_number_is_named(name):
     known = [(shown.start, shown.end) for shown in documents.numbers(path, text)]
     blank = lambda found: " " * len(found[0])  # noqa: E731
     prose = CODE.sub(blank, documents.BLOCK.sub(blank, text))
-    prose = re.sub(r"\(https?:[^)]*\)|Python 3\.\d+|Apache-2\.0", blank, prose)
+    prose = re.sub(r"\(https?:[^)]*\)|\b3\.1\d\b|Apache-2\.0", blank, prose)
     typed = list(re.finditer(r"\d+\.\d+", prose))
     unknown = [found[0] for found in typed if not any(a <= found.start() < b for a, b in known)]
     assert unknown == [], "add their phrases to docs/numbers.yaml"
@@ -66,6 +67,22 @@ def test_a_phrase_may_run_over_a_line_and_keeps_its_form():
     pattern = documents.pattern("from {a b:.1f} to {c d:+.2f} points")
     found = pattern.search("it rises from 63.3\n  to +1.25 points, from 1 to 2 apples")
     assert found.groups() == ("63.3", "+1.25")
+
+
+@pytest.mark.thorough
+def test_the_output_of_sib_predict_in_the_readme_is_real(tmp_path, monkeypatch, capsys):
+    """The same words; its numbers may differ by a few points where torch computes features otherwise."""
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"^sib demo .*$", README, re.MULTILINE)
+    shown = re.search(r"^Labelled .*?(?=\n```)", README, re.DOTALL | re.MULTILINE)[0]
+    for part in command.split(" && "):
+        capsys.readouterr()
+        assert cli.main(part.split()[1:]) == 0
+    said = capsys.readouterr().out.strip()
+    number = re.compile(r"\d+(?:\.\d+)?")
+    assert number.sub("#", said) == number.sub("#", shown)
+    now, then = ([float(text) for text in number.findall(text)] for text in (said, shown))
+    assert now == pytest.approx(then, abs=5)
 
 
 @each_document
