@@ -12,6 +12,10 @@ import pytest
 if TYPE_CHECKING:
     from selenium import webdriver
 
+RUN = """
+const done = arguments[0];
+axe.run({resultTypes: ["violations"]}).then(done, error => done({error: String(error)}));
+"""
 SERIOUS = ("serious", "critical")
 
 
@@ -30,8 +34,7 @@ def violations(driver: webdriver.Chrome) -> list[str]:
     """Return the serious and critical violations of the page that is shown, with all that can be opened open."""
     driver.execute_script(find().read_text(encoding="utf-8"))
     driver.execute_script("document.querySelectorAll('details').forEach(details => { details.open = true })")
-    run = "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(done, error => done({error: String(error)}))"
-    result = driver.execute_async_script(run)
+    result = driver.execute_async_script(RUN)
     assert "error" not in result, result["error"]
     return [
         f"{found['id']} ({len(found['nodes'])}): {found['help']}, as in {found['nodes'][0]['html'][:200]}"

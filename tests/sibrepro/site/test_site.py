@@ -246,11 +246,11 @@ def test_a_run_of_an_older_version_is_marked(tiny):
 @pytest.mark.parametrize(("here", "agree"), [(1.0, 1), (2.0, 0)])
 def test_the_front_page_says_how_runs_computed_here_compare_with_the_published(tiny, monkeypatch, here, agree):
     publish.add(OPTIMUM, [fact(x=1.0)])
-    assert "recomputed here" not in pages(report.build().parent)["index.html"].text
+    assert "Recomputed" not in pages(report.build().parent)["index.html"].text
     monkeypatch.setenv("SIB_RECOMPUTE", "1")
     as_if_computed(OPTIMUM, PAPER, ({"x": here}, {}))
     index = report.build().read_text()
-    assert f"recomputed here 1, agree {agree}" in index
+    assert f"Recomputed 1 published run: {agree} of 1 agree" in index
     assert ("DISAGREES with the published run: x 1 -&gt; 2" in index) is not bool(agree)
 
 
