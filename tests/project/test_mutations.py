@@ -63,7 +63,7 @@ def computed(tmp_path_factory) -> Path:
     for profile in paths.PROFILES:
         (copied / "notebooks" / "params" / profile / f"{NOTEBOOK}.yaml").write_text("seed: 0\n")
     code, said = sib(copied, "run")
-    assert (code, "recomputed here 2, agree 2" in said) == (0, True), said
+    assert (code, "Recomputed 2 published runs: 2 of 2 agree" in said) == (0, True), said
     return copied
 
 
@@ -97,7 +97,7 @@ def test_whoever_breaks_the_method_is_told_so_though_the_run_was_computed_before
     code, said = sib(copy, "run")
     assert code == 1, said
     assert f"{UNBALANCED.id(TRAINED)}: DISAGREES" in said
-    assert f"computed again: 1 (code changed: {module})" in said
+    assert f"recomputed: 1 (code changed: {module})" in said
     assert "agree 1" in said, "the other run does not reach what was changed"
     code, said = sib(copy, "verify", UNBALANCED.id(TRAINED))
     assert (code, "DISAGREES" in said) == (1, True), said
@@ -112,7 +112,7 @@ def test_comments_and_modules_that_are_not_reached_make_nothing_be_computed(copy
     edit(copy, "notebooks/sibrepro/studies/pacs/finetune.py", "MOMENTS = (", "MOMENTS = (*(),")
     code, said = sib(copy, "run")
     assert (code, f"{NOTEBOOK}: unchanged" in said) == (0, True), said
-    assert "computed by an earlier command, with the same code: 2" in said
+    assert "computed by an earlier command with the same code: 2" in said
     assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
@@ -132,4 +132,4 @@ def test_a_run_of_other_code_can_be_kept_by_name_and_is_then_not_recomputed(copy
     code, said = sib(copy, "run", "--keep", UNBALANCED.id(TRAINED))
     assert code == 0, said
     assert f"kept, not recomputed: {UNBALANCED.id(TRAINED)} (code changed: sibcore.evaluate)" in said
-    assert "recomputed here 1, agree 1" in said
+    assert "Recomputed 1 published run: 1 of 1 agree" in said

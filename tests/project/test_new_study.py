@@ -75,7 +75,7 @@ def test_its_facts_table_and_figure_are_written_and_its_notebook_has_outputs(pro
 
 def test_its_runs_are_verified(project):
     code, said = call(project, "sib", "verify", "number_of_ways")
-    assert (code, "recomputed here 2, agree 2" in said) == (0, True), said
+    assert (code, "Recomputed 2 published runs: 2 of 2 agree" in said) == (0, True), said
 
 
 def test_its_numbers_are_explained(project):

@@ -31,8 +31,8 @@ def checked(path: Path) -> Path:
     found = _sha256(path, stamp(path))
     if (found, _name(path)) not in _lines():
         raise ValueError(
-            f"{paths.relative(path)} is damaged, or not the published file: {paths.relative(file())} has no line for "
-            f"it with sha256 {found}; take both again (git checkout)"
+            f"{paths.relative(path)} is damaged, or not the published file: {paths.relative(file())} does not list its "
+            f"sha256 {found}. Restore both files with git checkout"
         )
     return path
 

@@ -20,7 +20,7 @@ Tolerance = Mapping[str, "float | None"]  # pattern of metric names -> largest d
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The outcome of comparing a run computed here with the published run of the same id.
+    """The comparison of a run computed here with the published run of the same id.
 
     Attributes:
         id: the id of both runs.
@@ -47,7 +47,7 @@ class Comparison:
 
     def __str__(self) -> str:
         values = f"{self.metric} {_short(self.published)} -> {_short(self.here)}"
-        moved = f"{values}, {self.deviation:.2g} of what is allowed"
+        moved = f"{values}, {self.deviation:.2g} times the tolerance"
         if self.agrees:
             return f"{self.id}: agrees with the published run (largest deviation: {moved})"
         theirs, ours = self.environments
@@ -76,10 +76,13 @@ def compare(published: Record, here: Record, tolerance: Tolerance) -> Comparison
 
 
 def said(verdicts: Collection[Comparison]) -> str:
-    """Return a line that says how many runs were recomputed, how many agree, and the largest deviation."""
+    """Return a line that says how many published runs were recomputed, how many agree, and the largest deviation."""
+    if not verdicts:
+        return "No published run was recomputed."
+    runs = "1 published run" if len(verdicts) == 1 else f"{len(verdicts)} published runs"
     agree = sum(verdict.agrees for verdict in verdicts)
-    largest = max((verdict.deviation for verdict in verdicts), default=0.0)
-    return f"recomputed here {len(verdicts)}, agree {agree}, largest deviation {largest:.2g} of what is allowed"
+    largest = max(verdict.deviation for verdict in verdicts)
+    return f"Recomputed {runs}: {agree} of {len(verdicts)} agree, largest deviation {largest:.2g} times the tolerance."
 
 
 def _allowed(name: str, published: Any, tolerance: Tolerance) -> float | None:

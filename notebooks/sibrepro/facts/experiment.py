@@ -38,7 +38,7 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Experiment:
-    """One kind of run.
+    """One kind of run: its settings, its computation and the tolerances of its metrics.
 
     Attributes:
         name: the beginning of its runs' ids, and the name of the files that hold its published runs.
@@ -108,8 +108,8 @@ class Experiment:
         unknown = set(params) - {field.name for field in dataclasses.fields(self.settings)}
         if unknown:
             raise ValueError(
-                f"{record.id} has the parameters {', '.join(sorted(unknown))}, which this version does not know: "
-                "it was made by a newer one; update the project"
+                f"{record.id} has the parameters {', '.join(sorted(unknown))}, which this version does not know. "
+                "A newer version of the project computed it: update yours"
             )
         return self.settings(**params)
 
@@ -178,7 +178,7 @@ class Experiment:
         params = self.settings_of(record)
         inputs = self._inputs(params)
         if inputs.hashes != record.provenance.get("data", {}):
-            raise FileNotFoundError("it was made of other data or features than are here")
+            raise FileNotFoundError("it was computed from other data or features than this machine has")
         folder = local.verified(record.id)
         shutil.rmtree(folder, ignore_errors=True)
         here = local.compute(folder, self._made_of(inputs), params, self._function(inputs, folder), state=self.state)

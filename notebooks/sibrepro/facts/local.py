@@ -46,7 +46,7 @@ PROVENANCE = "provenance.json"
 CODE = "code.json"
 ARRAYS = "arrays.safetensors"
 SAID = r"^([\w.-]+-[0-9a-f]{12}): (?:computing|computed|loaded|kept|published)\b"  # finds ids in what `say` printed
-UNKNOWN_CODE = "which code made it is not known"
+UNKNOWN_CODE = "the code that computed it is not recorded"
 Compute = Callable[..., tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]
 
 _computed_here: set[Path] = set()  # with SIB_FORCE a run is redone once per process, not once per call
@@ -107,7 +107,7 @@ def why_not(folder: Path, made_of: MadeOf) -> str | None:
     if about.get("data") != dict(made_of.data):
         return "its data changed"
     if about.get("version") != made_of.version:
-        return "it is of another version of the experiment"
+        return "another version of the experiment computed it"
     if fingerprint.is_kept(folder.name):
         return None
     changes = code_changes(folder, made_of.code)
@@ -123,7 +123,7 @@ def code_changes(folder: Path, now: fingerprint.Hashes) -> list[str]:
 def read(folder: Path) -> Record:
     """Return a finished run, after checking every file against the hashes in `done`."""
     if problem := _damage(folder):
-        raise ValueError(f"{folder} is not a finished run: {problem}; delete the folder and run its notebook again")
+        raise ValueError(f"{folder} is not a finished run ({problem}): delete the folder and run its notebook again")
     made = _read_json(folder / PROVENANCE)
     return Record(
         id=folder.name,

@@ -52,7 +52,7 @@ def git(*arguments: str) -> str | None:
 
 @cache
 def _git_in(folder: Path, *arguments: str) -> str | None:
-    """Ask git in a folder, each question once per process, because every run of a command asks the same ones."""
+    """Ask git in a folder. The answer is cached, because every run of a process asks the same questions."""
     try:
         answer = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):

@@ -21,7 +21,7 @@ LARGEST_NETWORK = 16_000_000  # bytes; a larger network is not published, but wh
 
 
 def add(experiment: Experiment, records: Iterable[Record]) -> list[str]:
-    """Add runs to the published runs of their experiment, replacing those of the same id, and return their ids.
+    """Add runs to the published runs of their experiment and return their ids. A run replaces one of the same id.
 
     Files are sorted by id and a run's line depends on that run alone, so that a diff shows what was added.
     """

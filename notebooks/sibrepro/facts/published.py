@@ -89,7 +89,7 @@ def _read(experiment: str, file: Path, _: tuple[int, ...]) -> dict[str, Record]:
             records[name] = Record(**values, arrays=own, files=_Published(experiment, name))
         except (ValueError, KeyError, TypeError) as error:
             where = f"{paths.relative(file)}, line {number}"
-            raise ValueError(f"{where} is damaged ({error}): take the published files again (git checkout)") from error
+            raise ValueError(f"{where} is damaged ({error}): restore results/ with git checkout") from error
     return records
 
 
@@ -104,7 +104,7 @@ def _arrays(experiment: str) -> dict[str, dict[str, np.ndarray]]:
             same = parse_json((opened.metadata() or {}).get("same", "{}"))
         arrays |= {key: arrays[stored] for key, stored in same.items()}
     except (safetensors.SafetensorError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"{paths.relative(file)} is damaged ({error}): take it again (git checkout)") from error
+        raise ValueError(f"{paths.relative(file)} is damaged ({error}): restore it with git checkout") from error
     found: dict[str, dict[str, np.ndarray]] = {}
     for key, array in arrays.items():
         run, _, name = key.partition("/")
@@ -143,7 +143,7 @@ class _Published:
         """Return the file of the run's network, or raise a FileNotFoundError if it is not published."""
         path = checkpoints_file(self.name)
         if not path.is_file():
-            raise FileNotFoundError(f"{self.name}: its {name} is not published; compute the run here to have it")
+            raise FileNotFoundError(f"{self.name}: its {name} is not published; compute the run here to get it")
         return checked(path)
 
     def _find(self, name: str) -> tuple[Any, dict[str, Any]]:

@@ -18,7 +18,7 @@ def check() -> None:
         largest = sorted(sizes.items(), key=lambda item: -item[1])[:SHOWN]
         named = "\n".join(f"  {size / 1e6:6.1f} MB  {name}" for name, size in largest)
         raise ValueError(
-            f"the published results are {total / 1e6:.1f} MB, more than the {LIMIT / 1e6:.0f} MB they may be; the "
-            f"largest files are\n{named}\nkeep arrays out of them that no table or figure needs (an experiment's "
-            "`kept_here`)"
+            f"the published results take {total / 1e6:.1f} MB, and the limit is {LIMIT / 1e6:.0f} MB. The largest "
+            f"files are\n{named}\nDo not publish arrays that no table or figure needs: name them in the `kept_here` of "
+            "their experiment"
         )

@@ -1,9 +1,9 @@
 """`sib explain`: say where a number comes from, which runs it was computed from, and how to compute these runs again.
 
 sib explain 73.6                     the rows of tables and the claims that show this number
-sib explain "73.6 ± 0.2"             those that show it with this interval
-sib explain few_shot                 a table: each of our numbers in it, with its runs
-sib explain few_shot-e80cb7a25e4d    a run: how it was computed, and where its numbers are shown
+sib explain "73.6 ± 0.2"             the rows and claims that show it with this interval
+sib explain few_shot                 a table: each of our numbers with its runs
+sib explain few_shot-e80cb7a25e4d    a run: how it was computed, and which numbers it gave
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ def main(options: argparse.Namespace) -> int:
         return 0
     if not NUMBER.fullmatch(what):
         names = ", ".join(all_tables())
-        print(f"{what} is no number, no published run and no table; the tables are {names}")
+        print(f"{what} is not a number, a published run or a table. The tables are {names}")
         return 1
     found = [place for place in places() if shows(place, what)]
     cited = in_texts(what) if found or "±" not in what else []
     if not found and not cited:
-        print(f"{what} stands in no published table, no claim and no text, as far as they are rounded like this")
+        print(f"no published table, claim or document shows {what} (with this number of decimals)")
         return 1
-    heading = f"{what} stands in {counted(len(found), 'table row or claim', 'table rows and claims')}"
+    heading = f"{what} appears in {counted(len(found), 'table row or claim', 'table rows and claims')}"
     if cited:
-        heading += f" and {counted(len(cited), 'line of the texts', 'lines of the texts')}"
+        heading += f" and {counted(len(cited), 'line of the documents', 'lines of the documents')}"
         cited = ["", *cited]
     print("\n".join([heading, *of_places(found, known), *cited]))
     return 0
@@ -177,7 +177,7 @@ def of_table(name: str, table: Table) -> str:
                 behind = " ".join(place.runs)
                 lines.append(f"  row {number:>3}  {place.text:<16} {setting(row)}  <- {behind}")
                 experiments.update(map(experiment_of, place.runs))
-    lines.append(f"  again  sib verify {' '.join(sorted(experiments))}   (and sib explain RUN for one of them)")
+    lines.append(f"  again  sib verify {' '.join(sorted(experiments))}   (for one run: sib explain RUN)")
     return "\n".join(lines)
 
 
@@ -194,7 +194,7 @@ def of_places(found: list[Place], known: Mapping[str, Record]) -> list[str]:
         behind = [known[run] for run in place.runs if run in known]
         if behind:
             lines.append(described(behind))
-    lines += [f"and {place.heading}" for place in found[MOST:]]
+    lines += [f"also: {place.heading}" for place in found[MOST:]]
     return lines
 
 

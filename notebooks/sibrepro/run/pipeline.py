@@ -132,7 +132,7 @@ def main(options: argparse.Namespace) -> int:
     if options.list:
         for job in todo:
             why = "forced" if options.force else job.why()
-            print(f"{job.name:<40} {'would run: ' + why if why else 'unchanged'}")
+            print(f"{job.name:<40} {f'would run ({why})' if why else 'unchanged'}")
         return 0
     outcomes = run_all(todo, options.force)
     print(summary(outcomes))
@@ -143,8 +143,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Build the report from the published facts and from the notebooks executed here."""
-    print(f"report: {site.build(options.out, executed(), reference=True)}")
+    """Build the documentation from the published facts and from the notebooks executed here."""
+    print(f"Documentation: {site.build(options.out, executed(), reference=True)}")
     return 0
 
 
@@ -160,7 +160,7 @@ def jobs(profile: str, only: Iterable[str] = ()) -> list[Job]:
     for word in wanted:
         if not any(word in notebook.stem for notebook in notebooks):
             names = "\n  ".join(notebook.stem for notebook in notebooks)
-            raise ValueError(f"--only {word}: no such notebook; there are\n  {names}")
+            raise ValueError(f"--only {word}: there is no such notebook. There are\n  {names}")
     if wanted:
         notebooks = [notebook for notebook in notebooks if any(word in notebook.stem for word in wanted)]
     return [Job(notebook, profile, params.of_profile(profile, notebook.stem)) for notebook in notebooks]
@@ -170,8 +170,8 @@ def executed() -> dict[str, tuple[Path, str]]:
     """Return the notebooks that were executed here with the present cells, code and facts.
 
     Returns:
-        by the notebook's name, the executed file and a text for readers that says where it comes from. A notebook that
-        was executed in several profiles is that of the largest profile.
+        The executed file by the notebook's name, with a text for readers that says how it was made. If a notebook was
+        executed in several profiles, the largest one counts.
     """
     found = {}
     for profile in paths.PROFILES:
@@ -206,8 +206,12 @@ def run_all(todo: list[Job], force: bool = False) -> list[Outcome]:
 
 
 def summary(outcomes: list[Outcome]) -> str:
-    """Return a text with each notebook's time and files, what failed, and how recomputed runs compare."""
-    lines = ["", "summary"]
+    """Return the summary of a command.
+
+    For each notebook it says how long it took and which files it wrote. Then it names what failed and which recomputed
+    runs disagree with the published ones. The end counts these runs.
+    """
+    lines = ["", "Summary"]
     for outcome in outcomes:
         lines.append(f"  {outcome.job.name:<40} {outcome.status:<10} {outcome.seconds:6.1f} s")
         files = [product["what"] for product in outcome.products if product["kind"] in ("figure", "table")]
@@ -217,12 +221,12 @@ def summary(outcomes: list[Outcome]) -> str:
     for outcome in outcomes:
         if outcome.error:
             lines += ["", f"FAILED: {outcome.job.name}", textwrap.indent(outcome.error, "  ")]
-            lines.append(f"  as executed: {paths.relative(outcome.job.executed)}")
+            lines.append(f"  executed notebook: {paths.relative(outcome.job.executed)}")
     verdicts = compared(outcomes)
     lines += ["", *(str(verdict) for verdict in verdicts if not verdict.agrees)]
+    lines.append(f"All files are in {paths.local()}")
     if verdicts:
-        lines += [f"published runs: {compare.said(verdicts)}", *_how_computed(outcomes)]
-    lines.append(f"all of it is under {paths.local()}")
+        lines += [compare.said(verdicts), *_how_computed(outcomes)]
     return "\n".join(lines)
 
 
@@ -250,10 +254,10 @@ def _how_computed(outcomes: list[Outcome]) -> list[str]:
     """Return lines that say which runs were recomputed because code changed, computed earlier, or kept by the user."""
     told = _told(outcomes)
     reasons = Counter(line["why"] for line in told.values() if line["now"])
-    lines = [f"  computed again: {count} ({why})" for why, count in reasons.items() if why.startswith(CODE_CHANGED)]
+    lines = [f"  recomputed: {count} ({why})" for why, count in reasons.items() if why.startswith(CODE_CHANGED)]
     earlier = sum(not line["now"] for line in told.values() if line.get("compared"))
     if earlier:
-        lines.append(f"  computed by an earlier command, with the same code: {earlier}")
+        lines.append(f"  computed by an earlier command with the same code: {earlier}")
     for name, line in told.items():
         if line["how"] == "kept":
             lines.append(f"  kept, not recomputed: {name} ({line['why']})")

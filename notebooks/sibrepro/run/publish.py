@@ -38,7 +38,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def facts() -> list[str]:
-    """Publish this machine's runs that studies declare and that are not published yet; return their ids."""
+    """Publish those runs of this machine that studies declare and that are not published yet. Return their ids."""
     added = []
     for experiment, settings in planned().items():
         if new := list(_new(experiment, settings)):
@@ -59,11 +59,11 @@ def _new(experiment: Experiment, settings: Iterable[object]) -> Iterable[Record]
             continue
         record = local.read(folder)
         if record.provenance.get("dirty"):
-            raise ValueError(f"{name} was computed with uncommitted code: commit, compute it again, then publish it")
+            raise ValueError(f"{name} was computed with uncommitted code: commit it, recompute the run, then publish")
         changes = local.code_changes(folder, experiment.code)
         if changes and not fingerprint.is_kept(name):
             raise ValueError(
-                f"{name} was computed by other code ({fingerprint.listed(changes)} changed): compute it again, or "
-                f"publish it as a run of its own commit with --keep {name}"
+                f"{name} was computed before the code changed ({fingerprint.listed(changes)}): recompute it, or "
+                f"publish it with the commit that computed it: --keep {name}"
             )
         yield record

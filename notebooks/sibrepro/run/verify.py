@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
         left = end - time.monotonic()
         if left < 0:
             remaining = len(todo) - number + 1
-            left_out.append(f"{remaining} runs for want of time (--budget {options.budget:.0f}s)")
+            left_out.append(f"{remaining} runs, because {options.budget:.0f} s are over (--budget)")
             break
         minutes = f"{left / 60:.0f} min"
         print(f"[{number}/{len(todo)}] {record.id}, {minutes} left", flush=True)
@@ -49,7 +49,7 @@ def main(options: argparse.Namespace) -> int:
         verdicts.append(verdict)
         print(f"    {verdict}\n{described(verdict, here)}", flush=True)
     wrong = [str(verdict) for verdict in verdicts if not verdict.agrees]
-    print(*wrong, *(f"left out: {text}" for text in left_out), compare.said(verdicts), sep="\n")
+    print(*wrong, *(f"not recomputed: {text}" for text in left_out), compare.said(verdicts), sep="\n")
     return 1 if wrong else 0
 
 
@@ -65,13 +65,13 @@ def chosen(names: Sequence[str]) -> list[Record]:
     studies()  # importing the studies declares their experiments
     everything = {record.id: record for record in published.everything()}
     if not everything:
-        raise ValueError(f"there are no published runs in {paths.published()}: set SIB_HOME to a checkout's folder")
+        raise ValueError(f"{paths.published()} has no published runs: set SIB_HOME to the folder of a checkout")
     names = [todays_name(name) for name in names]
     for name in names:
         if name not in everything and name not in EXPERIMENTS:
             raise ValueError(
-                f"{name} is neither a published run nor an experiment; experiments are {', '.join(EXPERIMENTS)}, and "
-                "results/facts/<experiment>.jsonl has the ids of their runs"
+                f"{name} is neither a published run nor an experiment. The experiments are {', '.join(EXPERIMENTS)}, "
+                "and results/facts/<experiment>.jsonl lists the ids of their runs"
             )
     return [r for name, r in everything.items() if not names or name in names or experiment_of(name) in names]
 

@@ -147,9 +147,9 @@ def test_the_quick_profile_computes_published_runs_again_and_says_how_they_fared
     assert __main__.main(["run", "--only", "03"]) == 0
     said = capfd.readouterr()
     assert f"{with_facts.id({'n': 1})}: computing" in said.err
-    assert "published runs: recomputed here 1, agree 1, largest deviation 0 of what is allowed" in said.out
+    assert "Recomputed 1 published run: 1 of 1 agree, largest deviation 0 times the tolerance." in said.out
     assert __main__.main(["run", "--only", "03"]) == 0
-    assert "recomputed here 1, agree 1" in capfd.readouterr().out, "also where nothing had to run again"
+    assert "Recomputed 1 published run: 1 of 1 agree" in capfd.readouterr().out, "also where nothing had to run again"
 
 
 @pytest.mark.thorough
@@ -159,7 +159,7 @@ def test_a_published_number_that_is_wrong_is_named_and_the_command_fails(with_fa
     said = capfd.readouterr().out
     assert f"{with_facts.id({'n': 1})}: DISAGREES with the published run: answer 44 -> 43" in said
     assert "published with commit 0000" in said
-    assert "recomputed here 1, agree 0" in said
+    assert "Recomputed 1 published run: 0 of 1 agree" in said
 
 
 @pytest.mark.thorough

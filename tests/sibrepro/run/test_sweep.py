@@ -88,7 +88,7 @@ def test_points_that_crash_or_lose_their_kernel_are_recorded_while_the_rest_go_o
 
     (tmp_path / "mended").touch()
     assert sweep(notebook, "-g", "mode=plain,crash,die") == 1
-    assert "2 points failed before and stay so" in capfd.readouterr().out
+    assert "2 points failed before and stay as they are" in capfd.readouterr().out
     assert len(tiny.executed(tmp_path)) == 3
     assert sweep(notebook, "-g", "mode=plain,crash", "--retry-failed") == 0
     assert len(tiny.executed(tmp_path)) == 4
@@ -229,7 +229,7 @@ def test_points_made_by_other_cells_are_said_to_be_so(tmp_path, capsys):
     result_of(point, source=key("other cells")).write(point.file(".ipynb"), NOTEBOOK)
     assert sweep(notebook, "-g", "a=1:3", "--dry-run") == 0
     said = capsys.readouterr().out
-    assert "1 points were made by other cells" in said
+    assert "1 points were computed before the cells changed" in said
     assert "would run 1 points" in said
     assert sweep(notebook, "-g", "a=1:3", "--dry-run", "--redo") == 0
     assert "would run 2 points" in capsys.readouterr().out
@@ -246,7 +246,7 @@ def test_zip_pairs_lists_and_repeats_single_values():
         {"K": 1, "eta": 1e-2, "n": 8},
         {"K": 3, "eta": 1e-3, "n": 8},
     ]
-    with pytest.raises(ValueError, match="K has 2 values and another list 3"):
+    with pytest.raises(ValueError, match="K has 2 values, another parameter has 3"):
         grid.points(["K=1,3", "eta=1,2,3"], zipped=True)
 
 
@@ -386,7 +386,7 @@ def test_the_end_of_a_column_s_name_is_enough_if_it_is_clear(folder):
     found = table.collect(folder)
     assert table.column(found, "last/test") == "few_shot.last/test"
     assert table.column(found, "K") == "K"
-    with pytest.raises(ValueError, match="loss is no column of the table") as error:
+    with pytest.raises(ValueError, match="loss is not a column of the table") as error:
         table.column(found, "loss")
     assert "pretrain.test" in str(error.value)
 

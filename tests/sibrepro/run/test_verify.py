@@ -13,7 +13,7 @@ OPTIMUM = "spinning_lines_optimum"
 
 def test_a_published_run_is_computed_again_and_agrees(capsys):
     assert __main__.main(["verify", OPTIMUM]) == 0
-    assert "recomputed here 1, agree 1" in capsys.readouterr().out
+    assert "Recomputed 1 published run: 1 of 1 agree" in capsys.readouterr().out
 
 
 def test_a_wrong_number_is_named_with_both_values(tmp_path, monkeypatch, capsys):
@@ -26,20 +26,20 @@ def test_a_wrong_number_is_named_with_both_values(tmp_path, monkeypatch, capsys)
     assert __main__.main(["verify", record.id]) == 1
     said = capsys.readouterr().out
     assert "DISAGREES with the published run: sum/kl_posterior 0.5 -> 0.766395" in said
-    assert "agree 0" in said
+    assert "0 of 1 agree" in said
 
 
 def test_what_needs_images_is_left_out_by_name(tmp_path, monkeypatch, capsys):
     for name in ("SIB_DATA", "SIB_CACHE"):
         monkeypatch.setenv(name, str(tmp_path))
     assert __main__.main(["verify", "pretrain", "--budget", "1m"]) == 0
-    assert "left out: pretrain-40e8d8a042c7: cifar-fs: found none of" in capsys.readouterr().out
+    assert "not recomputed: pretrain-40e8d8a042c7: cifar-fs: found none of" in capsys.readouterr().out
 
 
 def test_the_cheapest_come_first_and_a_budget_ends_it(capsys):
     assert __main__.main(["verify", "--budget", "0.000001s"]) == 0
     said = capsys.readouterr().out
-    assert "for want of time" in said
+    assert "s are over (--budget)" in said
     costs = [verify.cost(record) for record in sorted(verify.chosen([]), key=verify.cost)]
     assert costs == sorted(costs)
 

@@ -61,7 +61,7 @@ def _axis(name: str, values: object) -> list[dict]:
         else:
             expanded.append(value)
     if not expanded:
-        raise ValueError(f"{name}: {values} holds no value: a range a:b goes from a to b - 1")
+        raise ValueError(f"{name}: {values} holds no value. A range a:b goes from a to b - 1")
     return [{name: value} for value in expanded]
 
 
@@ -70,7 +70,7 @@ def _paired(axes: list[list[dict]]) -> list[dict]:
     longest = max(map(len, axes))
     for axis in axes:
         if len(axis) not in (1, longest):
-            said = f"{next(iter(axis[0]))} has {len(axis)} values and another list {longest}"
-            raise ValueError(f"--zip pairs lists of one length, but {said}")
+            said = f"{next(iter(axis[0]))} has {len(axis)} values, another parameter has {longest}"
+            raise ValueError(f"--zip needs lists of equal length, but {said}")
     extended = [axis if len(axis) == longest else axis * longest for axis in axes]
     return [union(parts) for parts in zip(*extended, strict=True)]

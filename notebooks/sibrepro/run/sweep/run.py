@@ -49,23 +49,23 @@ def main(options: argparse.Namespace) -> int:
     table.write(place)
     failed = [result for k, result in read_all(place).items() if k in points and result.error]
     for result in failed:
-        print(f"FAILED: {result.point}\n  {result.error}\n  as executed: {paths.relative(place)}/{result.point}.ipynb")
+        print(f"FAILED: {result.point}\n  {result.error}\n  executed: {paths.relative(place)}/{result.point}.ipynb")
     return 1 if failed else 0
 
 
 def _say_what_is_kept(points: dict[str, Point], kept: dict[str, Result], other_code: int) -> None:
-    """Print how many points run again because code changed, and what a reader should know of those that do not."""
+    """Print how many points run again because code changed, and what to know about the points that are kept."""
     unknown = sum(result.code is None for result in kept.values())
     other_cells = sum(result.source not in (None, key(points[k].notebook.source)) for k, result in kept.items())
     failed = sum(bool(result.error) for result in kept.values())
     if other_code:
-        print(f"{other_code} points were made by other code than now, and run again")
+        print(f"{other_code} points were computed before the code changed, so they run again")
     if unknown:
-        print(f"{unknown} points were executed by plain papermill: which code made them is not known")
+        print(f"{unknown} points were executed with papermill alone, so the code behind them is not recorded")
     if other_cells:
-        print(f"{other_cells} points were made by other cells than now; --redo runs them again")
+        print(f"{other_cells} points were computed before the cells changed; --redo runs them again")
     if failed:
-        print(f"{failed} points failed before and stay so; --retry-failed runs them again")
+        print(f"{failed} points failed before and stay as they are; --retry-failed runs them again")
 
 
 def planned(options: argparse.Namespace) -> dict[str, Point]:
@@ -73,7 +73,7 @@ def planned(options: argparse.Namespace) -> dict[str, Point]:
     notebook = Notebook.read(options.notebook)
     sweep = options.name or notebook.name
     if not re.fullmatch(r"\w[\w.-]*", sweep):
-        raise ValueError(f"--name {sweep}: expected letters, digits, `-`, `_` and `.`, for it names a folder")
+        raise ValueError(f"--name {sweep}: it names a folder, so use letters, digits, `-`, `_` and `.` only")
     profile = params.of_profile(options.profile, notebook.name) if options.profile else {}
     fixed = {name: params.parse(value, f"-p {name} {value}") for name, value in options.parameter}
     code = notebook.code

@@ -20,7 +20,7 @@ def collect(folder: Path) -> pd.DataFrame:
     """Return a table of the finished points of a sweep. `table.attrs["parameters"]` lists the columns of parameters."""
     results = sorted(read_all(folder).values(), key=lambda result: result.point)
     if not results:
-        raise ValueError(f"{folder} holds no finished point of a sweep")
+        raise ValueError(f"{folder} has no finished point of a sweep")
     parameters = pd.DataFrame([result.parameters for result in results])
     parameters = parameters.map(lambda value: json.dumps(value) if isinstance(value, (list, dict)) else value)
     metrics = pd.DataFrame([result.metrics for result in results])
@@ -47,8 +47,8 @@ def column(table: pd.DataFrame, name: str) -> str:
     """Return the column called `name`, or the only one that ends with it, as few_shot.last/test does with last/test."""
     found = [name] if name in table else [c for c in table if c.endswith(f".{name}")]
     if len(found) != 1:
-        wrong = f"fits {', '.join(found)}" if found else "is no column of the table"
-        raise ValueError(f"{name} {wrong}; there are\n  " + "\n  ".join(table.columns))
+        wrong = f"could be any of {', '.join(found)}" if found else "is not a column of the table"
+        raise ValueError(f"{name} {wrong}. The columns are\n  " + "\n  ".join(table.columns))
     return found[0]
 
 
@@ -102,5 +102,5 @@ def plot(options: argparse.Namespace) -> int:
     grid = draw(collect(options.folder), options.x, options.y, **facets)
     file.parent.mkdir(parents=True, exist_ok=True)
     grid.figure.savefig(file, bbox_inches="tight")
-    print(f"drawn in {file}")
+    print(f"wrote {file}")
     return 0
