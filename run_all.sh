@@ -1,35 +1,39 @@
 #!/usr/bin/env bash
-# Everything in one command, set-up included. See ./run_all.sh --help
+# Install what the project needs and run it. See ./run_all.sh --help
 set -euo pipefail
 
 usage() {
     cat <<'TEXT'
-usage: ./run_all.sh [run options]      set up, run every notebook, compute the published runs of the quick profile again
-                                       and compare them, build the report results/local/report/index.html
-       ./run_all.sh test [--all] [pytest ...]
-                                       set up, then ruff, import contracts, pytest and the nbval checks of the notebooks
-       ./run_all.sh lab [options]      set up, then open JupyterLab on notebooks/
-       ./run_all.sh verify [options]   set up, then compute any published run again and compare (sib verify --help)
-       ./run_all.sh publish [options]  for maintainers: write facts, figures, tables, notebooks and README anew
+usage: ./run_all.sh [options]          run every notebook, recompute published runs and compare them, build the
+                                       documentation in results/local/report/index.html
+       ./run_all.sh test [options]     check the code, then run every notebook and compare it with its committed output
+       ./run_all.sh lab [options]      open JupyterLab on the notebooks
+       ./run_all.sh verify [options]   recompute any published runs and compare them, see sib verify --help
+       ./run_all.sh publish [options]  for maintainers: rewrite facts, figures, tables, notebooks and documents
 
-run options:
-  --profile quick|cpu|paper   how much to compute (quick: minutes, any machine; paper: a GPU and the full data sets)
-  --only 02                   only this notebook, by number or part of its name; may be repeated
-  --list                      say what would run, and why; run nothing
-  --force                     run and compute again even what did not change
-  --help                      this text
+Each command first installs the pinned packages, once. It uses the active virtual or conda environment. If there is none,
+or only conda's base, it makes .venv here.
 
-test:
-  (no option)                 all tests but those marked exhaustive: minutes on two cores
-  --all                       all tests, also two users, JupyterLab and the site in a browser, the probe: several minutes more
-  -m 'not thorough and not exhaustive'
-                              the working loop, as `pytest` alone runs it: below a minute on two cores
-  anything else               goes to pytest, such as -k words or a file
+options:
+  --profile quick|cpu|paper   how much to compute (quick: minutes on any machine, the default; cpu: hours;
+                              paper: the full protocol, on a GPU with the full data sets)
+  --only 02                   run this notebook only, by its number or a part of its name; may be repeated
+  --list                      list the notebooks that would run, and why; run nothing
+  --force                     run every notebook again and recompute all its runs, even if nothing changed
+  --help                      show this text
 
-What is computed and drawn goes to results/local/; tracked files are written by publish alone.
-The environment: an active virtual or conda environment (other than conda's base) is used, else .venv is made here.
-SIB_DATA    folder with data sets     SIB_DEVICE  cpu, cuda, cuda:1, mps (default: the best there is)
-SIB_OUTPUT  folder in place of results/local
+options of test:
+  (none)                      ruff, import contracts, all tests but those marked exhaustive, all notebooks
+  --all                       also the exhaustive tests: two users at once, JupyterLab and the documentation in a browser
+  anything else               is passed to pytest: -k words, a file, or the fast tests alone, which take a minute:
+                              -m 'not thorough and not exhaustive'
+
+Everything that you compute goes to results/local/. Only publish writes files that git tracks.
+
+environment variables:
+  SIB_DATA    the folder with your data sets
+  SIB_DEVICE  cpu, cuda, cuda:1 or mps (default: the best one available)
+  SIB_OUTPUT  a folder to use instead of results/local
 TEXT
 }
 
@@ -47,10 +51,10 @@ find_python() {
             return
         fi
     done
-    die "no Python 3.10 or newer found on PATH; install one from your system's packages or https://www.python.org"
+    die "no Python 3.10 or newer on PATH: install one with your system's package manager or from https://www.python.org"
 }
 
-# Whether the environment that would be used has what this checkout needs, and this checkout itself.
+# Succeeds if the environment that would be used has this checkout and everything that it needs.
 is_set_up() {
     local prefix=${VIRTUAL_ENV:-$PWD/.venv}
     [[ -n ${CONDA_PREFIX:-} && ${CONDA_DEFAULT_ENV:-base} != base && -z ${VIRTUAL_ENV:-} ]] && prefix=$CONDA_PREFIX
@@ -58,7 +62,7 @@ is_set_up() {
     [[ -x $python && -f $prefix/.sibcore-installed && $(<"$prefix/.sibcore-installed") == "$(wanted)" ]]
 }
 
-# What a finished installation is marked with: a hash of the requirements, and the checkout that is installed.
+# The content of the stamp of a finished installation: a hash of the requirements, and the checkout that is installed.
 wanted() {
     "$python" - <<'PY'
 import hashlib, pathlib
@@ -74,10 +78,10 @@ set_up() {
         if [[ ! -x .venv/bin/python ]]; then
             local base
             base=$(find_python)
-            echo "making .venv with $("$base" --version)"
+            echo "Making .venv with $("$base" --version)."
             "$base" -m venv .venv || {
                 rm -rf .venv
-                die "could not make a virtual environment; on Debian and Ubuntu: apt install python3-venv"
+                die "could not make a virtual environment: on Debian and Ubuntu, apt install python3-venv"
             }
         fi
         python=$PWD/.venv/bin/python
@@ -94,25 +98,26 @@ install() {
     wanted=$(wanted)
     [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && return
     if [[ -f $stamp && $(<"$stamp") != *" $PWD" ]]; then
-        echo "this environment held the checkout $(cut -d' ' -f2- "$stamp"); from now on it holds this one: use one for each"
+        echo "This environment had sibcore from $(cut -d' ' -f2- "$stamp"). It now gets this checkout instead."
+        echo "To keep both, make an environment for each checkout."
     fi
-    echo "installing the pinned packages (once; some minutes)"
-    # The lock names every package there is need of, with its hashes: nothing else is looked for, nothing else accepted.
+    echo "Installing the pinned packages. This takes a few minutes, once."
+    # The lock lists every package with its hashes, so pip neither resolves versions nor accepts any other file.
     local locked=("$python" -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps)
-    # torch from a folder of wheels that pip knows (PIP_FIND_LINKS) comes first, if there is one: pip would rather take
-    # a build whose hash an index states, which for Linux is one with CUDA.
+    # If a folder of wheels (PIP_FIND_LINKS) has torch, install it from there first. Otherwise pip prefers a build whose
+    # hash an index states, and for Linux that is one with CUDA.
     "${locked[@]}" --no-index -r <(sed -n '/^torch==/,/[^\\]$/p' requirements.txt) 2>/dev/null || true
     "${locked[@]}" -r requirements.txt ||
-        die "pip could not install requirements.txt (see above); the README's FAQ has the common causes"
+        die "pip could not install requirements.txt, see above; docs/troubleshooting.md lists common causes"
     if "$python" -c 'from importlib.metadata import requires; exit(not any("nvidia" in r for r in requires("torch")))'; then
-        "${locked[@]}" -r requirements-cuda.txt || die "pip could not install the CUDA libraries of torch (see above)"
+        "${locked[@]}" -r requirements-cuda.txt || die "pip could not install the CUDA libraries of torch, see above"
     fi
     "$python" -m pip install --disable-pip-version-check --quiet --no-deps -e . || die "pip could not install sibcore itself"
     echo "$wanted" >"$stamp"
 }
 
-# ruff, the unit tests, and every notebook executed from scratch and compared with its committed output. All are run, so
-# that one log shows all that is wrong. Notebooks write to a scratch folder, never into the checkout.
+# Run ruff, the import contracts and the tests, then execute every notebook and compare it with its committed output. A
+# failure stops nothing, so that one log shows all failures. Notebooks write to a scratch folder, never into the checkout.
 run_tests() {
     local failed=() which="not exhaustive"
     if [[ ${1:-} == --all ]]; then
@@ -124,7 +129,7 @@ run_tests() {
     ruff check . || failed+=("ruff check")
     ruff format --check . || failed+=("ruff format")
     lint-imports || failed+=("import contracts")
-    # A process for each core, and one thread in each: threads that wait for one another's cores cost more than they bring.
+    # One process per core with one thread each: more threads than cores wait for one another and are slower.
     OMP_NUM_THREADS=1 "$python" -m pytest -m "$which" "$@" || failed+=(pytest)
     SIB_OUTPUT=$scratch SIB_RECOMPUTE=1 OMP_NUM_THREADS=1 "$python" -m pytest --dist loadfile --nbval-lax --nbval-current-env \
         --nbval-cell-timeout=600 -p no:cacheprovider notebooks || failed+=(nbval)
@@ -132,11 +137,11 @@ run_tests() {
         printf 'FAILED: %s\n' "${failed[@]}"
         return 1
     fi
-    echo "all checks passed"
+    echo "All checks passed."
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
-# glibc gives large tensors' memory back after each operation and asks for it again; kept, pretraining was 1.7 times as fast.
+# glibc returns the memory of large tensors after each operation. Keeping it made pretraining 1.7 times as fast.
 export MALLOC_MMAP_THRESHOLD_=${MALLOC_MMAP_THRESHOLD_:-1073741824} MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-4294967296}
 case ${1:-} in
     -h | --help | help) usage ;;
@@ -156,7 +161,7 @@ case ${1:-} in
         ;;
     "" | -*)
         if [[ " $* " == *" --list "* ]] && ! is_set_up; then
-            echo "would first set up the environment, for some minutes; then all notebooks would run"
+            echo "Packages have to be installed first. ./run_all.sh would do that (a few minutes), then run every notebook."
             exit 0
         fi
         set_up
