@@ -67,10 +67,10 @@ def parser(description: str) -> tuple[argparse.ArgumentParser, argparse._SubPars
         "--out", type=Path, default=Path("predictions.csv"), metavar="CSV", help="file to write the labels to"
     )
     predict.add_argument(
-        "--page",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="also write an HTML page beside the CSV, such as predictions.html; default: yes",
+        "--no-page",
+        dest="page",
+        action="store_false",
+        help="write the CSV only; the default is to write an HTML page beside it, such as predictions.html",
     )
     predict.add_argument("--network", default="efficientnet-lite0", help="feature network; `sib models` lists them")
     predict.add_argument("--model", help="SIB to use; `sib models` lists them; default: any-way")
