@@ -153,7 +153,7 @@ def stages(measure: bool) -> list[Stage]:
         _images(1, "PACS,", "resnet18", 224, PACS_IMAGES, measure, PACS_RUNS),
         *(_images(2, f"features {data}", net, PIXELS[data], ALL, measure) for data, net in origins),
         *_meta("Table 1", table_1.experiments(), measure),
-        *_meta("K and eta", [*gradients.experiments(), *gradients.tied_experiments()], measure),
+        *_meta("K and eta", [*gradients.experiments(), *gradients.equal_rate_experiments()], measure),
         *_meta("query size", grid(sizes, queries=QUERY_SIZES, shots=(1, 5), seed=(0, 1, 2)), measure),
     ]
 

@@ -136,6 +136,12 @@ def _add_few_shot(commands: argparse._SubParsersAction) -> None:
     )
     both = "average the features over each image and its mirror image and, in a Conv-4, over neighbouring positions"
     few.add_argument("--averaged", action="store_true", help=both)
+    few.add_argument(
+        "--precision",
+        choices=["float32", "bfloat16", "auto"],
+        default="float32",
+        help="of the features of images; auto is bfloat16 where the device multiplies it in hardware",
+    )
     few.set_defaults(call=_few_shot)
 
 
@@ -233,12 +239,14 @@ def _later(name: str, checkout: bool = False) -> Callable[[argparse.Namespace], 
 def _few_shot(options: argparse.Namespace) -> int:
     """Compute and print a run for each combination of shots, K and seed."""
     from sibcore import datasets
+    from sibcore.device import pick_device, pick_precision
     from sibrepro.meta_training.training import FewShot, few_shot
     from sibrepro.params import grid
 
     data = datasets.load(options.data, options.source) if options.features == "images" else None
     names = ("backbone", "features", "xi", "steps", "views", "averaged")
-    base = FewShot(dataset=options.data, **{name: getattr(options, name) for name in names})
+    precision = pick_precision(options.precision, pick_device())
+    base = FewShot(dataset=options.data, precision=precision, **{name: getattr(options, name) for name in names})
     for p in grid(base, shots=options.shots, K=options.K, seed=options.seed):
         record = few_shot(p, data)
         best = _accuracy(record.metrics, f"best/{p.shots}shot")

@@ -60,7 +60,7 @@ def clean(
             "a": {"href"},
             "img": {"src", "alt", "width", "height"},
             "details": {"open"},
-            **dict.fromkeys(("div", "pre", "span"), {"tabindex"}),
+            **{key: {"tabindex"} for key in ("div", "pre", "span")},
             "ol": {"start"},
             "td": CELL,
             "th": CELL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure as Drawing
-from sibrepro.studies.number_of_ways.experiment import WAYS, Ways, WaysNotebook
+from sibrepro.studies.number_of_ways.experiment import WAYS, WaysNotebook
 
 from sibrepro import tables
 from sibrepro.claim import AGREES, DIFFERS, Claim
